@@ -11,23 +11,28 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
-// Requests are compared with those of a server that counts no hits.
-func TestCountingHitsAllocatesNothing(t *testing.T) {
-	in, err := proto.Marshal(request("api", 3, "user=alice,route=/orders", "user=alice,closed=/orders"))
+// allocations returns how many a server makes with a request about the descriptors.
+func allocations(t *testing.T, descriptors []string, change ...func(*server.Options)) float64 {
+	t.Helper()
+	in, err := proto.Marshal(servertest.Request("api", 3, descriptors...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	allocations := func(change ...func(*server.Options)) float64 {
-		s := start(t, benchLimits, change...).srv
-		return testing.AllocsPerRun(1000, func() {
-			if _, err := s.Answer(t.Context(), in); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	if with, without := allocations(likeEnvoyproxy), allocations(); with > without {
+	rpc := servertest.RPC{API: servertest.Start(t, servertest.BenchLimits, change...).Server.RPC()}
+	return testing.AllocsPerRun(1000, func() {
+		if _, err := rpc.AnswerBytes(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Requests are compared with those of a server that counts no hits.
+func TestCountingHitsAllocatesNothing(t *testing.T) {
+	both := []string{"user=alice,route=/orders", "user=alice,closed=/orders"}
+	if with, without := allocations(t, both, likeEnvoyproxy), allocations(t, both); with > without {
 		t.Errorf("%v allocations with it, %v without", with, without)
 	}
 }
@@ -35,48 +40,9 @@ func TestCountingHitsAllocatesNothing(t *testing.T) {
 // Requests are compared with those of a server that keeps no subjects.
 func TestKeepingWhoHadTheMostAllocatesNothing(t *testing.T) {
 	for _, descriptor := range []string{"user=alice,route=/orders", "user=alice,closed=/orders"} {
-		in, err := proto.Marshal(request("api", 3, descriptor))
-		if err != nil {
-			t.Fatal(err)
-		}
-		allocations := func(change ...func(*server.Options)) float64 {
-			s := start(t, benchLimits, change...).srv
-			return testing.AllocsPerRun(1000, func() {
-				if _, err := s.Answer(t.Context(), in); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-		if with, without := allocations(keepingTops), allocations(); with > without {
+		one := []string{descriptor}
+		if with, without := allocations(t, one, servertest.KeepingTops), allocations(t, one); with > without {
 			t.Errorf("%s: %v allocations with it, %v without", descriptor, with, without)
 		}
-	}
-}
-
-// TestOverrideAllocatesNothing compares requests with and without a limit of
-// their own.
-func TestOverrideAllocatesNothing(t *testing.T) {
-	s := start(t, benchLimits).srv
-	allocations := func(limit string) float64 {
-		in, err := proto.Marshal(request("api", 1, "user=alice,route=/orders"))
-		if limit != "" {
-			in, err = proto.Marshal(overriding(t, 1, "user=alice,route=/orders", limit))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return testing.AllocsPerRun(1000, func() {
-			if _, err := s.Answer(t.Context(), in); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	without := allocations("")
-	for _, limit := range []string{"5/HOUR", "7/90xSECOND"} {
-		t.Run(limit, func(t *testing.T) {
-			if with := allocations(limit); with > without {
-				t.Errorf("%v allocations with it, %v without", with, without)
-			}
-		})
 	}
 }

@@ -7,36 +7,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
-	"github.com/ratelimitd/ratelimitd/internal/top"
-	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
-
-const benchLimits = `
-domain: api
-descriptors:
-  - key: user
-    descriptors:
-      - {key: route, rate_limit: {name: r, requests: 4000000000, period: 1h}}
-      - {key: closed, rate_limit: {name: c, requests: 0, period: 1h}}
-`
-
-// keepingTops has a server keep all subjects that had the most.
-func keepingTops(o *server.Options) {
-	o.Tops = decide.Tops{Denied: true, Used: true, Budget: top.NewBudget(64 << 20)}
-}
 
 // BenchmarkShouldRateLimit measures the cost without network, from the bytes
 // of a request to those of the response. The memory store decides one
@@ -51,16 +33,16 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 		{"denied", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, nil},
 		{"unmatched", "user=alice,other=/orders", rlsv3.RateLimitResponse_OK, nil},
 		{"allowed and its hits counted", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){likeEnvoyproxy}},
-		{"allowed and kept", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){keepingTops}},
-		{"denied and kept", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){keepingTops}},
+		{"allowed and kept", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){servertest.KeepingTops}},
+		{"denied and kept", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){servertest.KeepingTops}},
 		{"denied and its hits counted", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){likeEnvoyproxy}},
 		{"allowed and recorded", "user=alice,route=/orders", rlsv3.RateLimitResponse_OK, []func(*server.Options){recordingToFile(b)}},
 		{"denied and recorded", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){recordingToFile(b)}},
 		{"denied and thinned", "user=alice,closed=/orders", rlsv3.RateLimitResponse_OVER_LIMIT, []func(*server.Options){recordingToFile(b, func(o *record.Options) { o.PerSubject = 10 })}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := portless(b, benchLimits, c.change...)
-			in, err := proto.Marshal(request("api", 1, c.descriptor))
+			rpc := servertest.RPC{API: portless(b, servertest.BenchLimits, c.change...).RPC()}
+			in, err := proto.Marshal(servertest.Request("api", 1, c.descriptor))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -68,7 +50,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 			b.ReportAllocs()
 			var out []byte
 			for b.Loop() {
-				if out, err = s.Answer(ctx, in); err != nil {
+				if out, err = rpc.AnswerBytes(ctx, in); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -91,7 +73,7 @@ func recordingToFile(b *testing.B, change ...func(*record.Options)) func(*server
 		b.Fatal(err)
 	}
 	b.Cleanup(f.Close)
-	return recording(nil, append(change, func(o *record.Options) { o.Sinks = []record.Sink{f} })...)
+	return servertest.Recording(f, change...)
 }
 
 // BenchmarkScrape makes the page of metrics with 100,000 rules: with none of them
@@ -114,7 +96,7 @@ func BenchmarkScrape(b *testing.B) {
 	} {
 		s := portless(b, limits.String(), c.change...)
 		for i := range c.used {
-			if _, err := s.RPC().ShouldRateLimit(b.Context(), request("api", 1, fmt.Sprintf("user=u%d", i))); err != nil {
+			if _, err := s.RPC().ShouldRateLimit(b.Context(), servertest.Request("api", 1, fmt.Sprintf("user=u%d", i))); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -130,38 +112,4 @@ func BenchmarkScrape(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkTakeStream answers messages of a hundred takes each, one after the other, by
-// way of a port. The caller neither makes the messages nor reads the answers.
-func BenchmarkTakeStream(b *testing.B) {
-	const takes = 100
-	d := start(b, benchLimits)
-	take := &ratelimitv1.TakeRequest{Domain: "api", Descriptors: []*ratelimitv1.Descriptor{{
-		Entries: []*ratelimitv1.Entry{{Key: "user", Value: "alice"}, {Key: "route", Value: "/orders"}},
-	}}}
-	message, err := proto.Marshal(numbered(1, slices.Repeat([]*ratelimitv1.TakeRequest{take}, takes)...))
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := d.conn.NewStream(b.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
-		ratelimitv1.RateLimitService_TakeStream_FullMethodName, grpc.ForceCodec(rawCodec{}))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	var answer []byte
-	for b.Loop() {
-		if err := s.SendMsg(message); err != nil {
-			b.Fatal(err)
-		}
-		if err := s.RecvMsg(&answer); err != nil {
-			b.Fatal(err)
-		}
-	}
-	var response ratelimitv1.TakeStreamResponse
-	if err := proto.Unmarshal(answer, &response); err != nil || len(response.GetResults()) != takes {
-		b.Fatal(len(response.GetResults()), err)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*takes), "ns/take")
 }

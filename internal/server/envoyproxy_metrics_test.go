@@ -19,6 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
 // likeEnvoyproxy has a server show metrics by the names of envoyproxy/ratelimit.
@@ -26,11 +27,11 @@ func likeEnvoyproxy(o *server.Options) {
 	o.Hits = decide.HitCounting{On: true, NearRatio: 0.8}
 }
 
-// hits returns the five metrics of hits by their labels, in a form that a table can
+// hitsOf returns the five metrics of hits by their labels, in a form that a table can
 // hold: "total 5 within 4 over 1 near 2 shadow 0". Labels are "api|user|plan".
-func (d *daemon) hits() map[string]string {
-	d.t.Helper()
-	return hitsIn(d.t, d.metrics())
+func hitsOf(d *servertest.Daemon) map[string]string {
+	d.T.Helper()
+	return hitsIn(d.T, d.Metrics())
 }
 
 func hitsIn(t testing.TB, samples map[string]float64) map[string]string {
@@ -60,16 +61,16 @@ func hitsIn(t testing.TB, samples map[string]float64) map[string]string {
 	return shown
 }
 
-func (d *daemon) wantHits(want map[string]string) {
-	d.t.Helper()
-	if got := d.hits(); !maps.Equal(got, want) {
-		d.t.Errorf("hits:\n got %v\nwant %v", got, want)
+func wantHits(d *servertest.Daemon, want map[string]string) {
+	d.T.Helper()
+	if got := hitsOf(d); !maps.Equal(got, want) {
+		d.T.Errorf("hits:\n got %v\nwant %v", got, want)
 	}
 }
 
 // reports asks with the descriptors' own hits_addend.
 func reports(hits uint64, descriptors ...string) *rlsv3.RateLimitRequest {
-	r := request("api", 0, descriptors...)
+	r := servertest.Request("api", 0, descriptors...)
 	for _, d := range r.GetDescriptors() {
 		d.HitsAddend = wrapperspb.UInt64(hits)
 	}
@@ -78,9 +79,9 @@ func reports(hits uint64, descriptors ...string) *rlsv3.RateLimitRequest {
 
 func TestMetricsOfEnvoyproxyAreOffUnlessAskedFor(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
-	d.ask("api", 1, "user=x")
-	for series := range d.metrics() {
+	d := servertest.Start(t, servertest.OneLimit)
+	d.Ask("api", 1, "user=x")
+	for series := range d.Metrics() {
 		if strings.HasPrefix(series, "ratelimit_") {
 			t.Errorf("%s is shown", series)
 		}
@@ -90,7 +91,7 @@ func TestMetricsOfEnvoyproxyAreOffUnlessAskedFor(t *testing.T) {
 func TestHitsAreCountedInTheirParts(t *testing.T) {
 	t.Parallel()
 	asks := func(cost uint32, descriptors ...string) *rlsv3.RateLimitRequest {
-		return request("api", cost, descriptors...)
+		return servertest.Request("api", cost, descriptors...)
 	}
 	refund := asks(2, "user=x")
 	refund.Descriptors[0].IsNegativeHits = true
@@ -145,18 +146,18 @@ descriptors:
 			map[string]string{"api|bucket": "total 6 within 5 over 1 near 1 shadow 0"}},
 		{"the limit that speaks, of several", times(3, asks(1, "two=x")),
 			map[string]string{"api|two": "total 3 within 2 over 1 near 1 shadow 0"}},
-		{"a limit of its own", times(3, overriding(t, 1, "user=x", "2/HOUR")),
+		{"a limit of its own", times(3, servertest.Overriding(t, 1, "user=x", "2/HOUR")),
 			map[string]string{"api|user": "total 3 within 2 over 1 near 1 shadow 0"}},
-		{"a limit of its own without a rule", times(1, overriding(t, 1, "unknown=x", "2/HOUR")), map[string]string{}},
+		{"a limit of its own without a rule", times(1, servertest.Overriding(t, 1, "unknown=x", "2/HOUR")), map[string]string{}},
 		{"costs beyond what any limit has", times(2, reports(1<<62, "none=x")),
 			map[string]string{"api|none": "total 8.58993459e+09 within 0 over 8.58993459e+09 near 0 shadow 0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := start(t, limits, likeEnvoyproxy)
+			d := servertest.Start(t, limits, likeEnvoyproxy)
 			for _, r := range c.asks {
-				d.send(r)
+				d.Send(r)
 			}
-			d.wantHits(c.want)
+			wantHits(d, c.want)
 		})
 	}
 }
@@ -187,11 +188,11 @@ func TestLabelsAreSpeltAsInEnvoyproxy(t *testing.T) {
 			"a=1,b=2 a=1,b=", []string{"api|a_1|b", "api|a_1|b_2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := start(t, "domain: "+c.domain+"\ndescriptors: "+c.descriptors+"\n", likeEnvoyproxy)
+			d := servertest.Start(t, "domain: "+c.domain+"\ndescriptors: "+c.descriptors+"\n", likeEnvoyproxy)
 			for _, descriptor := range strings.Fields(c.ask) {
-				d.ask(c.domain, 1, descriptor)
+				d.Ask(c.domain, 1, descriptor)
 			}
-			if got := slices.Sorted(maps.Keys(d.hits())); !slices.Equal(got, c.want) {
+			if got := slices.Sorted(maps.Keys(hitsOf(d))); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -233,7 +234,7 @@ func TestHitsAreThoseOfEnvoyproxy(t *testing.T) {
 			s := portless(t, fmt.Sprintf("domain: api\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: %d}}]\n", limit), likeEnvoyproxy)
 			c := peerCounter{limit: limit}
 			for range 1 + random.IntN(100) {
-				hits, asked := int64(1), request("api", 1, "user=x")
+				hits, asked := int64(1), servertest.Request("api", 1, "user=x")
 				if !single {
 					hits = random.Int64N(12)
 					asked = reports(uint64(hits), "user=x")
@@ -249,7 +250,7 @@ func TestHitsAreThoseOfEnvoyproxy(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			s.Admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-			if got := hitsIn(t, samples(t, w.Body.String())); !maps.Equal(got, want) {
+			if got := hitsIn(t, servertest.Samples(t, w.Body.String())); !maps.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
@@ -259,7 +260,7 @@ func TestHitsAreThoseOfEnvoyproxy(t *testing.T) {
 // Two series of the same name would fail the whole page.
 func TestRulesThatAreSpeltAlikeAreOneSeries(t *testing.T) {
 	t.Parallel()
-	d := start(t, `
+	d := servertest.Start(t, `
 domain: api
 descriptors:
   - {key: a, value: "b:c", rate_limit: {unit: hour, requests_per_unit: 9}}
@@ -268,9 +269,9 @@ descriptors:
   - {key: a, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}
 `, likeEnvoyproxy)
 	for _, descriptor := range []string{"a=b:c", "a=b|c", "a_b=c", "a_b=c", "a=b_c"} {
-		d.ask("api", 1, descriptor)
+		d.Ask("api", 1, descriptor)
 	}
-	d.wantHits(map[string]string{"api|a_b_c": "total 5 within 4 over 1 near 1 shadow 0"})
+	wantHits(d, map[string]string{"api|a_b_c": "total 5 within 4 over 1 near 1 shadow 0"})
 }
 
 // A sum that falls is taken for a counter that begins anew, with all that is left as
@@ -284,51 +285,51 @@ func TestSeriesOfSeveralRulesNeverFalls(t *testing.T) {
 		}
 		return text
 	}
-	d := start(t, limits("b:c", "b|c", "b_c"), likeEnvoyproxy)
+	d := servertest.Start(t, limits("b:c", "b|c", "b_c"), likeEnvoyproxy)
 	want := func(n int) {
 		t.Helper()
-		d.wantHits(map[string]string{"api|a_b_c": fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", n)})
+		wantHits(d, map[string]string{"api|a_b_c": fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", n)})
 	}
 	for range 3 {
-		d.ask("api", 1, "a=b:c", "a=b|c")
+		d.Ask("api", 1, "a=b:c", "a=b|c")
 	}
 	want(6)
-	d.ask("api", 1, "a=b_c")
+	d.Ask("api", 1, "a=b_c")
 	want(7)
-	d.reload(limits("b|c", "b_c"))
+	d.Reload(limits("b|c", "b_c"))
 	want(7)
-	d.ask("api", 1, "a=b_c")
+	d.Ask("api", 1, "a=b_c")
 	want(8)
-	d.reload(limits("b_c"))
+	d.Reload(limits("b_c"))
 	want(8)
-	d.ask("api", 1, "a=b_c")
+	d.Ask("api", 1, "a=b_c")
 	want(9)
 	want(9)
-	d.reload(limits())
-	d.wantHits(map[string]string{})
-	d.reload(limits("b_c", "b:c"))
-	d.ask("api", 1, "a=b_c")
+	d.Reload(limits())
+	wantHits(d, map[string]string{})
+	d.Reload(limits("b_c", "b:c"))
+	d.Ask("api", 1, "a=b_c")
 	want(1)
 }
 
 func TestHitsGoOnOverAReload(t *testing.T) {
 	t.Parallel()
-	d := start(t, "domain: api\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 1}}]\n", likeEnvoyproxy)
-	d.ask("api", 1, "a=x", "b=x")
-	d.reload("domain: api\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 2}}]\n")
-	d.ask("api", 1, "a=x")
-	d.wantHits(map[string]string{"api|a": "total 2 within 2 over 0 near 2 shadow 0"})
-	d.write("domain: [\n")
-	if d.live.Reload() == nil {
+	d := servertest.Start(t, "domain: api\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}, {key: b, rate_limit: {unit: hour, requests_per_unit: 1}}]\n", likeEnvoyproxy)
+	d.Ask("api", 1, "a=x", "b=x")
+	d.Reload("domain: api\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 2}}]\n")
+	d.Ask("api", 1, "a=x")
+	wantHits(d, map[string]string{"api|a": "total 2 within 2 over 0 near 2 shadow 0"})
+	d.Write("domain: [\n")
+	if d.Live.Reload() == nil {
 		t.Error("a file that is none is loaded")
 	}
-	d.wantMetrics(map[string]float64{"ratelimit_service_config_load_success": 2, "ratelimit_service_config_load_error": 1})
+	d.WantMetrics(map[string]float64{"ratelimit_service_config_load_success": 2, "ratelimit_service_config_load_error": 1})
 }
 
 // A caller that chooses its values adds no more series than rules have values.
 func TestCallersCannotGrowTheSeries(t *testing.T) {
 	t.Parallel()
-	d := start(t, `
+	d := servertest.Start(t, `
 domain: api
 descriptors:
   - {key: plain, rate_limit: {unit: hour, requests_per_unit: 9}}
@@ -337,10 +338,10 @@ descriptors:
 `, likeEnvoyproxy)
 	const asked = 2*tally.MaxRuleValues + 50
 	for i := range asked {
-		d.ask("api", 1, fmt.Sprintf("plain=%d", i), fmt.Sprintf("value=%d", i), fmt.Sprintf("all=%d", i), fmt.Sprintf("none%d=x", i))
+		d.Ask("api", 1, fmt.Sprintf("plain=%d", i), fmt.Sprintf("value=%d", i), fmt.Sprintf("all=%d", i), fmt.Sprintf("none%d=x", i))
 	}
-	d.ask("api", 1, "all="+strings.Repeat("x", 1000))
-	hits := d.hits()
+	d.Ask("api", 1, "all="+strings.Repeat("x", 1000))
+	hits := hitsOf(d)
 	if want := 1 + 2*(tally.MaxRuleValues+1); len(hits) != want {
 		t.Errorf("%d series, want %d", len(hits), want)
 	}
@@ -354,24 +355,24 @@ descriptors:
 // The store answers all requests without their state.
 func TestDegradedAnswersCountNoHitsAsNear(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, likeEnvoyproxy, on(&fakeStore{take: func(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
+	d := servertest.Start(t, servertest.OneLimit, likeEnvoyproxy, servertest.On(&servertest.FakeStore{OnTake: func(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
 		decisions[0] = bucket.Decision{Remaining: 1, Degraded: true}
 		return nil
 	}}))
-	d.ask("api", 1, "user=x")
-	d.wantHits(map[string]string{"api|user": "total 1 within 1 over 0 near 0 shadow 0"})
+	d.Ask("api", 1, "user=x")
+	wantHits(d, map[string]string{"api|user": "total 1 within 1 over 0 near 0 shadow 0"})
 }
 
 func TestAnswersAreCountedAndTimedByMethod(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, likeEnvoyproxy)
-	before := d.metrics()[`ratelimit_service_total_requests{grpc_method="Check"}`]
-	d.check("")
-	d.ask("api", 1, "user=x")
-	d.ask("api", 9, "user=x")
-	_, _ = d.try(request("", 1, "user=x"))
-	d.post(bodyX) // is not gRPC
-	d.wantMetrics(map[string]float64{
+	d := servertest.Start(t, servertest.OneLimit, likeEnvoyproxy)
+	before := d.Metrics()[`ratelimit_service_total_requests{grpc_method="Check"}`]
+	d.Check("")
+	d.Ask("api", 1, "user=x")
+	d.Ask("api", 9, "user=x")
+	_, _ = d.Try(servertest.Request("", 1, "user=x"))
+	d.Post(servertest.BodyX) // is not gRPC
+	d.WantMetrics(map[string]float64{
 		`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}`:                         3,
 		`ratelimit_service_total_requests{grpc_method="Check"}`:                                   before + 1,
 		`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}`:            3,
@@ -381,28 +382,28 @@ func TestAnswersAreCountedAndTimedByMethod(t *testing.T) {
 		`ratelimit_service_config_load_success`:                                                   1,
 		`ratelimit_service_config_load_error`:                                                     0,
 	})
-	page := d.metrics()
+	page := d.Metrics()
 	for _, le := range []string{"0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10"} {
 		if _, ok := page[fmt.Sprintf(`ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le=%q}`, le)]; !ok {
 			t.Errorf("no bucket up to %s s", le)
 		}
 	}
 	// In true seconds: a call is neither nothing nor as long as all of the test.
-	if sum := page[`ratelimit_service_response_time_seconds_sum{grpc_method="ShouldRateLimit"}`]; sum <= 0 || sum > patience.Seconds() {
+	if sum := page[`ratelimit_service_response_time_seconds_sum{grpc_method="ShouldRateLimit"}`]; sum <= 0 || sum > servertest.Patience.Seconds() {
 		t.Errorf("answers took %v s", sum)
 	}
 }
 
 func TestErrorsAreCountedByTheirCause(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, likeEnvoyproxy, on(failing("gone")))
-	_, _ = d.try(request("api", 1, "user=x"))
-	d.post(bodyX)
-	_, _ = d.try(request("", 1, "user=x"))
-	d.post(`{"domain":""}`)
-	d.post("no request")
-	d.fetch("POST", "http", "/v1/take", strings.NewReader(`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}`)) // another API
-	d.wantMetrics(map[string]float64{
+	d := servertest.Start(t, servertest.OneLimit, likeEnvoyproxy, servertest.On(servertest.Failing("gone")))
+	_, _ = d.Try(servertest.Request("api", 1, "user=x"))
+	d.Post(servertest.BodyX)
+	_, _ = d.Try(servertest.Request("", 1, "user=x"))
+	d.Post(`{"domain":""}`)
+	d.Post("no request")
+	d.Fetch("POST", "http", "/v1/take", strings.NewReader(`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}`)) // another API
+	d.WantMetrics(map[string]float64{
 		`ratelimit_service_should_rate_limit_error{err_type="redis_error"}`:   2,
 		`ratelimit_service_should_rate_limit_error{err_type="service_error"}`: 2,
 	})
@@ -411,7 +412,7 @@ func TestErrorsAreCountedByTheirCause(t *testing.T) {
 func TestCallersThatLeaveAreNoErrorOfRedis(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
-	d := start(t, oneLimit, likeEnvoyproxy, on(&fakeStore{take: func(ctx context.Context, _ []bucket.Hit, _ []bucket.Decision) error {
+	d := servertest.Start(t, servertest.OneLimit, likeEnvoyproxy, servertest.On(&servertest.FakeStore{OnTake: func(ctx context.Context, _ []bucket.Hit, _ []bucket.Decision) error {
 		close(asked)
 		<-ctx.Done()
 		return ctx.Err()
@@ -421,11 +422,11 @@ func TestCallersThatLeaveAreNoErrorOfRedis(t *testing.T) {
 		<-asked
 		leave()
 	}()
-	if _, err := d.rls.ShouldRateLimit(ctx, request("api", 1, "user=x")); err == nil {
+	if _, err := d.RLS.ShouldRateLimit(ctx, servertest.Request("api", 1, "user=x")); err == nil {
 		t.Error("a call that was left is answered")
 	}
 	asynctest.Eventually(t, "the call is over", func() bool {
-		return d.metrics()[`ratelimitd_requests_total{api="grpc",code="Canceled",outcome="error"}`] == 1
+		return d.Metrics()[`ratelimitd_requests_total{api="grpc",code="Canceled",outcome="error"}`] == 1
 	})
-	d.wantMetric(`ratelimit_service_should_rate_limit_error{err_type="redis_error"}`, 0)
+	d.WantMetric(`ratelimit_service_should_rate_limit_error{err_type="redis_error"}`, 0)
 }

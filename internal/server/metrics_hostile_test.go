@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
 // sameHash returns two texts that have the same xxHash after the prefix, which is
@@ -72,19 +74,19 @@ func TestSeriesOfTheSameHashAreAllShown(t *testing.T) {
 		if a == b || xxhash.Sum64String(prefix+a) != xxhash.Sum64String(prefix+b) {
 			t.Fatalf("%q and %q have not the same hash", a, b)
 		}
-		d := start(t, "domain: api\ndescriptors: [{key: user, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}]\n", likeEnvoyproxy)
-		d.ask("api", 1, "user="+a)
-		d.ask("api", 1, "user="+b)
+		d := servertest.Start(t, "domain: api\ndescriptors: [{key: user, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}]\n", likeEnvoyproxy)
+		d.Ask("api", 1, "user="+a)
+		d.Ask("api", 1, "user="+b)
 		for range 3 {
-			d.wantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="OK",outcome="allowed"}`: 2})
+			d.WantMetrics(map[string]float64{`ratelimitd_requests_total{api="grpc",code="OK",outcome="allowed"}`: 2})
 			for _, value := range []string{escaped(a), escaped(b)} {
-				d.wantMetrics(map[string]float64{
+				d.WantMetrics(map[string]float64{
 					fmt.Sprintf("ratelimitd_decisions_total{domain=\"api\",result=\"allowed\",rule=\"user\",value=\"%s\"}", value): 1,
 					fmt.Sprintf("ratelimit_service_rate_limit_total_hits{domain=\"api\",key1=\"user_%s\",key2=\"\"}", value):       1,
 				})
 			}
 		}
-		if lines := d.log.lines("level=ERROR"); len(lines) > 0 {
+		if lines := d.Log.Lines("level=ERROR"); len(lines) > 0 {
 			t.Errorf("%d lines: %.2000q", len(lines), lines)
 		}
 	}
@@ -98,24 +100,24 @@ func escaped(value string) string {
 // slowCollector counts how many scrapes it serves at a time. None ends before there are
 // as many as are wanted.
 type slowCollector struct {
-	wanted    int64
-	reached   chan struct{}
-	reach     sync.Once
-	now, most atomic.Int64
+	wanted   int64
+	reached  chan struct{}
+	reach    sync.Once
+	now, max atomic.Int64
 }
 
 func (*slowCollector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *slowCollector) Collect(chan<- prometheus.Metric) {
 	n := c.now.Add(1)
-	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	for was := c.max.Load(); n > was && !c.max.CompareAndSwap(was, n); was = c.max.Load() {
 	}
 	if n == c.wanted {
 		c.reach.Do(func() { close(c.reached) })
 	}
 	select {
 	case <-c.reached:
-	case <-time.After(patience):
+	case <-time.After(servertest.Patience):
 	}
 	time.Sleep(20 * time.Millisecond) // for one too many
 	c.now.Add(-1)
@@ -125,7 +127,7 @@ func (c *slowCollector) Collect(chan<- prometheus.Metric) {
 func TestFewPagesOfMetricsAreMadeAtATime(t *testing.T) {
 	t.Parallel()
 	slow := &slowCollector{wanted: 4, reached: make(chan struct{})}
-	s := portless(t, oneLimit, func(o *server.Options) { o.Metrics.MustRegister(slow) })
+	s := portless(t, servertest.OneLimit, func(o *server.Options) { o.Metrics.MustRegister(slow) })
 	pages := s.Admin()
 	var all sync.WaitGroup
 	for range 10 {
@@ -138,7 +140,7 @@ func TestFewPagesOfMetricsAreMadeAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := slow.most.Load(); n != slow.wanted {
+	if n := slow.max.Load(); n != slow.wanted {
 		t.Errorf("%d are made at a time, want %d", n, slow.wanted)
 	}
 }
@@ -146,24 +148,24 @@ func TestFewPagesOfMetricsAreMadeAtATime(t *testing.T) {
 // What a caller sends as a value is one label on one line, or among the others.
 func TestValuesOfCallersKeepThePageWhole(t *testing.T) {
 	t.Parallel()
-	d := start(t, `
+	d := servertest.Start(t, `
 domain: api
 descriptors:
   - {key: user, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}
   - {key: all, descriptors: [{key: path, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}]}
 `, likeEnvoyproxy)
 	for _, value := range []string{"a\nratelimitd_panics_total 7", `"} 1`, `\`, "a\\nb", "\x00\x7f\r", "\u2028", "other", strings.Repeat("x", 3000)} {
-		d.ask("api", 1, "user="+value, "all="+value+",path="+value)
+		d.Ask("api", 1, "user="+value, "all="+value+",path="+value)
 	}
 	// A value that is no UTF-8, which d.ask cannot send.
 	var answer []byte
-	if err := d.conn.Invoke(t.Context(), "/"+shouldRateLimit, []byte("\n\x03api\x12\x0c\n\x0a\n\x04user\x12\x02\xff\xfe"), &answer, grpc.ForceCodec(rawCodec{})); err != nil {
+	if err := d.Conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, []byte("\n\x03api\x12\x0c\n\x0a\n\x04user\x12\x02\xff\xfe"), &answer, grpc.ForceCodec(servertest.RawCodec{})); err != nil {
 		t.Error(err)
 	}
-	if _, err := d.try(request("api", 1, "user="+strings.Repeat("x", 1<<20))); err == nil {
+	if _, err := d.Try(servertest.Request("api", 1, "user="+strings.Repeat("x", 1<<20))); err == nil {
 		t.Error("a value of 1 MiB is taken")
 	}
-	page := d.metrics()
+	page := d.Metrics()
 	for series, want := range map[string]float64{
 		`ratelimitd_panics_total`: 0,
 		`ratelimitd_decisions_total{domain="api",result="allowed",rule="user",value="a\nratelimitd_panics_total 7"}`: 1,
@@ -191,7 +193,7 @@ func TestScrapesBesideReloads(t *testing.T) {
 		text := "domain: api\ndescriptors:\n- {key: stays, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n"
 		return text + fmt.Sprintf("- {key: a, value: 'b%c', rate_limit: {unit: hour, requests_per_unit: 1000000}}\n- {key: a, value: b_, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n", ":|"[i%2])
 	}
-	d := start(t, limits(0), likeEnvoyproxy)
+	d := servertest.Start(t, limits(0), likeEnvoyproxy)
 	done := make(chan struct{})
 	var all sync.WaitGroup
 	for range 2 {
@@ -201,7 +203,7 @@ func TestScrapesBesideReloads(t *testing.T) {
 				case <-done:
 					return
 				default:
-					_, _ = d.srv.RPC().ShouldRateLimit(t.Context(), request("api", 1, fmt.Sprintf("stays=%d", i%5), "a=b:", "a=b|", "a=b_"))
+					_, _ = d.Server.RPC().ShouldRateLimit(t.Context(), servertest.Request("api", 1, fmt.Sprintf("stays=%d", i%5), "a=b:", "a=b|", "a=b_"))
 				}
 			}
 		})
@@ -214,8 +216,8 @@ func TestScrapesBesideReloads(t *testing.T) {
 				default:
 				}
 				w := httptest.NewRecorder()
-				d.srv.Admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-				for series, n := range samples(t, w.Body.String()) {
+				d.Server.Admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				for series, n := range servertest.Samples(t, w.Body.String()) {
 					if !strings.HasPrefix(series, "ratelimit_service_rate_limit_") {
 						continue
 					}
@@ -228,7 +230,7 @@ func TestScrapesBesideReloads(t *testing.T) {
 		})
 	}
 	for i := range 40 {
-		d.reload(limits(i + 1))
+		d.Reload(limits(i + 1))
 		time.Sleep(2 * time.Millisecond)
 	}
 	close(done)

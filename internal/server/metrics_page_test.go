@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
 // manySeries is a server whose page has more than 200,000 series, half of them of
@@ -25,9 +26,9 @@ func manySeries(t testing.TB) *server.Server {
 	for i := range rules {
 		fmt.Fprintf(&limits, "- {key: user, value: u%d, rate_limit: {requests: 1, period: 1h}}\n", i)
 	}
-	s := start(t, limits.String(), likeEnvoyproxy).srv
+	s := servertest.Start(t, limits.String(), likeEnvoyproxy).Server
 	ask := func(descriptor string) {
-		if _, err := s.RPC().ShouldRateLimit(t.Context(), request("api", 1, descriptor)); err != nil {
+		if _, err := s.RPC().ShouldRateLimit(t.Context(), servertest.Request("api", 1, descriptor)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,7 +50,9 @@ type lineCounter struct {
 }
 
 func (c *lineCounter) Header() http.Header { return c.header }
-func (c *lineCounter) WriteHeader(int)     {}
+
+func (c *lineCounter) WriteHeader(int) {}
+
 func (c *lineCounter) Write(p []byte) (int, error) {
 	c.lines += bytes.Count(p, []byte("\n"))
 	return len(p), nil
@@ -74,17 +77,17 @@ func TestPageOfManySeriesTakesLittleMemory(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		r.Header = header
-		const most = 8 << 20
+		const maxBytes = 8 << 20
 		var w *lineCounter
 		n := uint64(math.MaxUint64)
 		for range 3 { // what else the process does allocates too
 			w = &lineCounter{header: make(http.Header)}
-			if n = min(n, allocated(func() { pages.ServeHTTP(w, r) })); n <= most {
+			if n = min(n, allocated(func() { pages.ServeHTTP(w, r) })); n <= maxBytes {
 				break
 			}
 		}
-		if n > most {
-			t.Errorf("%s: a page allocates %d bytes, more than %d", name, n, most)
+		if n > maxBytes {
+			t.Errorf("%s: a page allocates %d bytes, more than %d", name, n, maxBytes)
 		} else {
 			t.Logf("%s: %d bytes", name, n)
 		}

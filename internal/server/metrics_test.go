@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,58 +16,15 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
-// metrics returns the samples of /metrics by their series,
-// name{label="value",...}.
-func (d *daemon) metrics() map[string]float64 {
-	d.t.Helper()
-	p := d.get("admin", "/metrics")
-	if p.code != 200 || !strings.HasPrefix(p.header.Get("Content-Type"), "text/plain; version=0.0.4") {
-		d.t.Fatalf("/metrics: %d %s", p.code, p.header.Get("Content-Type"))
-	}
-	return samples(d.t, p.body)
-}
-
-// samples returns those of a page by their series.
-func samples(t testing.TB, page string) map[string]float64 {
-	t.Helper()
-	found := make(map[string]float64)
-	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		at := strings.LastIndex(line, " ")
-		value, err := strconv.ParseFloat(strings.TrimSpace(line[at:]), 64)
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		found[line[:at]] = value
-	}
-	return found
-}
-
-func (d *daemon) wantMetric(series string, want float64) {
-	d.t.Helper()
-	d.wantMetrics(map[string]float64{series: want})
-}
-
-func (d *daemon) wantMetrics(want map[string]float64) {
-	d.t.Helper()
-	got := d.metrics()
-	for series, value := range want {
-		if v, ok := got[series]; !ok || v != value {
-			d.t.Errorf("%s is %v (shown: %t), want %v", series, v, ok, value)
-		}
-	}
-}
-
 // decisions returns the series of decisions without their name and without
 // empty labels.
-func (d *daemon) decisions() map[string]float64 {
+func decisions(d *servertest.Daemon) map[string]float64 {
 	found := make(map[string]float64)
-	for series, value := range d.metrics() {
+	for series, value := range d.Metrics() {
 		if labels, ok := strings.CutPrefix(series, "ratelimitd_decisions_total"); ok {
 			found[strings.Replace(labels, `,value=""`, "", 1)] = value
 		}
@@ -76,40 +32,32 @@ func (d *daemon) decisions() map[string]float64 {
 	return found
 }
 
-func (d *daemon) wantDecisions(want map[string]float64) {
-	d.t.Helper()
-	if got := d.decisions(); !maps.Equal(got, want) {
-		d.t.Errorf("decisions:\n got %v\nwant %v", got, want)
-	}
-}
-
-func (d *daemon) reload(limits string) {
-	d.t.Helper()
-	d.write(limits)
-	if err := d.live.Reload(); err != nil {
-		d.t.Fatal(err)
+func wantDecisions(d *servertest.Daemon, want map[string]float64) {
+	d.T.Helper()
+	if got := decisions(d); !maps.Equal(got, want) {
+		d.T.Errorf("decisions:\n got %v\nwant %v", got, want)
 	}
 }
 
 func TestRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
-	d.ask("api", 5, "user=x")
-	d.ask("api", 1, "user=x") // denied
-	d.ask("unknown", 1, "user=x")
-	_, _ = d.try(request("", 1, "user=x"))
-	d.post(bodyX)
+	d := servertest.Start(t, servertest.OneLimit)
+	d.Ask("api", 5, "user=x")
+	d.Ask("api", 1, "user=x") // denied
+	d.Ask("unknown", 1, "user=x")
+	_, _ = d.Try(servertest.Request("", 1, "user=x"))
+	d.Post(servertest.BodyX)
 	for _, body := range []string{"no request", `{"domain":""}`, strings.Repeat(" ", 1<<20)} {
-		if p := d.post(body); p.code != 400 {
-			t.Errorf("%.20q: %d", body, p.code)
+		if p := d.Post(body); p.Code != 400 {
+			t.Errorf("%.20q: %d", body, p.Code)
 		}
 	}
-	d.fetch(http.MethodGet, "http", "/json", nil) // asks nothing
-	d.check("")
+	d.Fetch(http.MethodGet, "http", "/json", nil) // asks nothing
+	d.Check("")
 	count := func(api, code, outcome string) string {
 		return fmt.Sprintf("ratelimitd_requests_total{api=%q,code=%q,outcome=%q}", api, code, outcome)
 	}
-	d.wantMetrics(map[string]float64{
+	d.WantMetrics(map[string]float64{
 		count("grpc", "OK", "allowed"): 2, count("grpc", "OK", "denied"): 1, count("grpc", "OK", "peeked"): 0,
 		count("grpc", "InvalidArgument", "error"): 1, count("grpc", "Unavailable", "error"): 0,
 		count("http", "OK", "denied"): 1, count("http", "InvalidArgument", "error"): 3, count("http", "PermissionDenied", "error"): 0,
@@ -119,17 +67,17 @@ func TestRequestsAreCounted(t *testing.T) {
 
 func TestFailedRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, on(failing("gone")))
-	if _, err := d.try(request("api", 1, "user=x", "nothing=x")); status.Code(err) != codes.Unavailable {
+	d := servertest.Start(t, servertest.OneLimit, servertest.On(servertest.Failing("gone")))
+	if _, err := d.Try(servertest.Request("api", 1, "user=x", "nothing=x")); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
 	}
-	d.post(bodyX)
-	d.wantMetrics(map[string]float64{
+	d.Post(servertest.BodyX)
+	d.WantMetrics(map[string]float64{
 		`ratelimitd_requests_total{api="grpc",code="Unavailable",outcome="error"}`: 1,
 		`ratelimitd_requests_total{api="http",code="Unavailable",outcome="error"}`: 1,
 		`ratelimitd_unmatched_descriptors_total{domain="",result="allowed"}`:       0, // nothing was decided
 	})
-	d.wantDecisions(map[string]float64{})
+	wantDecisions(d, map[string]float64{})
 }
 
 const countedLimits = `
@@ -148,16 +96,16 @@ descriptors:
 
 func TestDecisionsAreCounted(t *testing.T) {
 	t.Parallel()
-	d := start(t, countedLimits)
-	d.wantDecisions(map[string]float64{}) // rules that never matched have no series
-	d.ask("api", 1, "user=mallory", "user=eve")
-	d.ask("api", 3, "user=mallory")                                   // denied
-	d.ask("api", 1, "user=bob", "user=alice,path=/api/a", "vip=root") // each descriptor counts by itself
-	d.ask("api", 1, "user=carl", "user=alice,path=/api/a")            // the second is denied, the first is not
-	d.ask("api", 1, "vip=root")
-	d.ask("api", 1, "nothing=evil", "user=alice,path=/other", "")
-	d.ask("evil", 1, "user=x")
-	d.wantDecisions(map[string]float64{
+	d := servertest.Start(t, countedLimits)
+	wantDecisions(d, map[string]float64{}) // rules that never matched have no series
+	d.Ask("api", 1, "user=mallory", "user=eve")
+	d.Ask("api", 3, "user=mallory")                                   // denied
+	d.Ask("api", 1, "user=bob", "user=alice,path=/api/a", "vip=root") // each descriptor counts by itself
+	d.Ask("api", 1, "user=carl", "user=alice,path=/api/a")            // the second is denied, the first is not
+	d.Ask("api", 1, "vip=root")
+	d.Ask("api", 1, "nothing=evil", "user=alice,path=/other", "")
+	d.Ask("evil", 1, "user=x")
+	wantDecisions(d, map[string]float64{
 		`{domain="api",result="allowed",rule="user"}`:                     4,
 		`{domain="api",result="denied",rule="user"}`:                      1,
 		`{domain="api",result="allowed",rule="user=alice / path=/api/*"}`: 1,
@@ -165,13 +113,13 @@ func TestDecisionsAreCounted(t *testing.T) {
 		`{domain="api",result="allowed",rule="vip"}`:                      2,
 		`{domain="api",result="denied",rule="vip"}`:                       0,
 	})
-	d.wantMetrics(map[string]float64{
+	d.WantMetrics(map[string]float64{
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="allowed"}`: 3,
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="denied"}`:  0,
 		`ratelimitd_unmatched_descriptors_total{domain="",result="allowed"}`:    1,
 	})
 	for _, secret := range []string{"mallory", "bob", "root", "evil", "/api/a", "/other"} {
-		if strings.Contains(d.get("admin", "/metrics").body, secret) {
+		if strings.Contains(d.Get("admin", "/metrics").Body, secret) {
 			t.Errorf("%q, which a caller sent, is a label", secret)
 		}
 	}
@@ -180,15 +128,15 @@ func TestDecisionsAreCounted(t *testing.T) {
 // Whoever tries unmatched: deny in shadow mode looks here for what it would deny.
 func TestUnmatchedInShadowModeIsCounted(t *testing.T) {
 	t.Parallel()
-	members, _, _ := withMembers(t, someMembers())
-	d := start(t, "domain: api\nunmatched: deny\ndescriptors:\n- {key: user, rate_limit: {requests: 1, period: 1h}}\n", members, func(o *server.Options) { o.Modes.Shadow = true })
-	d.ask("api", 1, "usr=x")
-	d.wantMetrics(map[string]float64{
+	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
+	d := servertest.Start(t, "domain: api\nunmatched: deny\ndescriptors:\n- {key: user, rate_limit: {requests: 1, period: 1h}}\n", members, func(o *server.Options) { o.Modes.Shadow = true })
+	d.Ask("api", 1, "usr=x")
+	d.WantMetrics(map[string]float64{
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="allowed"}`:  0,
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="denied"}`:   0,
 		`ratelimitd_unmatched_descriptors_total{domain="api",result="shadowed"}`: 1,
 	})
-	domain := read[adminv1.ListDomainsResponse](t, d.askAdmin("GET", "/domains", "view", ""), 200).GetDomains()[0]
+	domain := servertest.ReadMessage[adminv1.ListDomainsResponse](t, d.AskAdmin("GET", "/domains", "view", ""), 200).GetDomains()[0]
 	if domain.GetUnmatchedCount() != 1 {
 		t.Errorf("the admin API counts %v", domain)
 	}
@@ -197,25 +145,25 @@ func TestUnmatchedInShadowModeIsCounted(t *testing.T) {
 // TestCountsStayOverAReload keeps requests in flight under the old rules.
 func TestCountsStayOverAReload(t *testing.T) {
 	t.Parallel()
-	store := newWaiting()
-	d := start(t, countedLimits, on(store))
-	go func() { store.release <- struct{}{} }()
-	d.ask("api", 1, "idle=x")
-	d.ask("api", 1, "vip=x")
-	<-store.taking
+	store := servertest.NewWaiting()
+	d := servertest.Start(t, countedLimits, servertest.On(store))
+	go func() { store.Release <- struct{}{} }()
+	d.Ask("api", 1, "idle=x")
+	d.Ask("api", 1, "vip=x")
+	<-store.Taking
 	answered := make(chan error, 1)
 	go func() {
-		_, err := d.try(request("api", 1, "user=x", "idle=x", "user=alice,path=/api/x"))
+		_, err := d.Try(servertest.Request("api", 1, "user=x", "idle=x", "user=alice,path=/api/x"))
 		answered <- err
 	}()
-	within(t, "the store is asked", store.taking)
-	d.reload(strings.ReplaceAll(strings.ReplaceAll(countedLimits, "idle", "new"), "1h", "1d"))
-	close(store.release)
-	if err := within(t, "the answer", answered); err != nil {
+	servertest.Within(t, "the store is asked", store.Taking)
+	d.Reload(strings.ReplaceAll(strings.ReplaceAll(countedLimits, "idle", "new"), "1h", "1d"))
+	close(store.Release)
+	if err := servertest.Within(t, "the answer", answered); err != nil {
 		t.Fatal(err)
 	}
-	d.ask("api", 1, "user=y", "new=x", "idle=x")
-	d.wantDecisions(map[string]float64{
+	d.Ask("api", 1, "user=y", "new=x", "idle=x")
+	wantDecisions(d, map[string]float64{
 		`{domain="api",result="allowed",rule="user"}`:                     2,
 		`{domain="api",result="denied",rule="user"}`:                      0,
 		`{domain="api",result="allowed",rule="user=alice / path=/api/*"}`: 1,
@@ -230,24 +178,24 @@ func TestCountsStayOverAReload(t *testing.T) {
 // TestNoCountIsLost reloads while callers ask.
 func TestNoCountIsLost(t *testing.T) {
 	t.Parallel()
-	d := start(t, countedLimits)
-	rpc := d.srv.RPC()
+	d := servertest.Start(t, countedLimits)
+	rpc := d.Server.RPC()
 	var callers sync.WaitGroup
 	const asked = 2000
 	for range 4 {
 		callers.Go(func() {
 			for range asked {
-				if _, err := rpc.ShouldRateLimit(t.Context(), request("api", 1, "user=x")); err != nil {
+				if _, err := rpc.ShouldRateLimit(t.Context(), servertest.Request("api", 1, "user=x")); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for i := range 20 {
-		d.reload(strings.ReplaceAll(countedLimits, "requests: 3", fmt.Sprintf("requests: %d", 10+i)))
+		d.Reload(strings.ReplaceAll(countedLimits, "requests: 3", fmt.Sprintf("requests: %d", 10+i)))
 	}
 	callers.Wait()
-	got := d.decisions()
+	got := decisions(d)
 	if n := got[`{domain="api",result="allowed",rule="user"}`] + got[`{domain="api",result="denied",rule="user"}`]; n != 4*asked {
 		t.Errorf("%v decisions are counted, there were %d", n, 4*asked)
 	}
@@ -256,31 +204,31 @@ func TestNoCountIsLost(t *testing.T) {
 func TestReloadsAreCounted(t *testing.T) {
 	t.Parallel()
 	before := float64(time.Now().UnixMilli()) / 1000
-	d := start(t, countedLimits)
+	d := servertest.Start(t, countedLimits)
 	want := func(successes, failures, successful, rules float64) {
 		t.Helper()
-		d.wantMetrics(map[string]float64{
+		d.WantMetrics(map[string]float64{
 			`ratelimitd_limits_reloads_total{result="success"}`: successes,
 			`ratelimitd_limits_reloads_total{result="failure"}`: failures,
 			`ratelimitd_limits_last_reload_successful`:          successful,
 			`ratelimitd_limits_rules`:                           rules,
 		})
 	}
-	at := func() float64 { return d.metrics()["ratelimitd_limits_last_reload_success_timestamp_seconds"] }
+	at := func() float64 { return d.Metrics()["ratelimitd_limits_last_reload_success_timestamp_seconds"] }
 	want(1, 0, 1, 4)
 	first := at()
 	if now := float64(time.Now().UnixMilli()) / 1000; first < before || first > now {
 		t.Errorf("loaded at %f, which is not from %f to %f", first, before, now)
 	}
-	d.write("domain: api\nbad: 1\n")
-	if d.live.Reload() == nil {
+	d.Write("domain: api\nbad: 1\n")
+	if d.Live.Reload() == nil {
 		t.Fatal("no error")
 	}
 	want(1, 1, 0, 4)
 	if at() != first {
 		t.Error("a failure moved the time of the last success")
 	}
-	d.reload(oneLimit)
+	d.Reload(servertest.OneLimit)
 	want(2, 1, 1, 1)
 	if at() < first {
 		t.Error("the time of the last success went back")
@@ -290,14 +238,14 @@ func TestReloadsAreCounted(t *testing.T) {
 func TestServingIsShown(t *testing.T) {
 	t.Parallel()
 	store, come := slowToStart()
-	d := run(t, oneLimit, on(store))
-	d.wantMetric("ratelimitd_serving", 0)
+	d := servertest.Run(t, servertest.OneLimit, servertest.On(store))
+	d.WantMetric("ratelimitd_serving", 0)
 	come()
-	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
-	d.wantMetric("ratelimitd_serving", 1)
-	d.stop <- time.Hour
-	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
-	d.wantMetric("ratelimitd_serving", 0)
+	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
+	d.WantMetric("ratelimitd_serving", 1)
+	d.Stop <- time.Hour
+	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.Check("") == "NOT_SERVING" })
+	d.WantMetric("ratelimitd_serving", 0)
 }
 
 // TestMetricsListOnlyRulesInUse loads more rules than are in use: the page is
@@ -309,14 +257,14 @@ func TestMetricsListOnlyRulesInUse(t *testing.T) {
 	for i := range 2000 {
 		fmt.Fprintf(&limits, "- {key: user, value: u%d, rate_limit: {requests: 1, period: 1h}}\n", i)
 	}
-	d := start(t, limits.String())
-	d.ask("api", 1, "user=u7")
-	d.ask("api", 1, "user=u1999")
-	got := slices.Sorted(maps.Keys(d.decisions()))
+	d := servertest.Start(t, limits.String())
+	d.Ask("api", 1, "user=u7")
+	d.Ask("api", 1, "user=u1999")
+	got := slices.Sorted(maps.Keys(decisions(d)))
 	if len(got) != 4 || !strings.Contains(got[0], `rule="user=u1999"`) {
 		t.Errorf("series %q", got)
 	}
-	d.wantMetric("ratelimitd_limits_rules", 2000)
+	d.WantMetric("ratelimitd_limits_rules", 2000)
 }
 
 // TestDecisionsAreCountedByValue loads rules that ask for counts by value, and
@@ -332,11 +280,11 @@ descriptors:
 - {key: user, value: x, rate_limit: {requests: 9, period: 1h}}
 - {key: q, value_to_metric: true, rate_limit: {requests: 9, period: 1h}}
 `
-	d := start(t, limits)
-	d.ask("api", 1, "user=w,path=/ab", "user=y,path=/b", "user=x")
-	d.ask("api", 1, "user=w,path=/ab")
-	d.ask("api", 1, "user=w,path=/ac")
-	d.ask("api", 1, "q=", "q=other")
+	d := servertest.Start(t, limits)
+	d.Ask("api", 1, "user=w,path=/ab", "user=y,path=/b", "user=x")
+	d.Ask("api", 1, "user=w,path=/ab")
+	d.Ask("api", 1, "user=w,path=/ac")
+	d.Ask("api", 1, "q=", "q=other")
 	want := map[string]float64{
 		`{domain="api",result="allowed",rule="user / path=/a*",value="/ab"}`:        1,
 		`{domain="api",result="denied",rule="user / path=/a*",value="/ab"}`:         1,
@@ -351,9 +299,9 @@ descriptors:
 		`{domain="api",result="allowed",rule="q",value="other"}`:                    1,
 		`{domain="api",result="denied",rule="q",value="other"}`:                     0,
 	}
-	d.wantDecisions(want)
-	d.reload(limits + "- {key: new, rate_limit: {unit: day}}\n")
-	d.wantDecisions(want)
+	wantDecisions(d, want)
+	d.Reload(limits + "- {key: new, rate_limit: {unit: day}}\n")
+	wantDecisions(d, want)
 }
 
 // Rules that never matched do not slow down a scrape.
@@ -364,11 +312,33 @@ func TestUnusedRulesCostAScrapeNothing(t *testing.T) {
 	for i := range rules {
 		fmt.Fprintf(&limits, "- {key: user, value: u%d, value_to_metric: true, rate_limit: {requests: 1, period: 1h}}\n", i)
 	}
-	d := start(t, limits.String())
+	d := servertest.Start(t, limits.String())
 	scrape := func() {
-		d.srv.Admin().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		d.Server.Admin().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	}
 	if n := testing.AllocsPerRun(5, scrape); n > rules/2 {
 		t.Errorf("a scrape allocates %v times with %d rules that never matched", n, rules)
 	}
+}
+
+func TestOverridesAreCounted(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, countedLimits)
+	d.Override(1, "user=x", "1/HOUR")
+	d.Override(1, "user=x", "1/HOUR")
+	d.Override(1, "vip=x", "0/HOUR")
+	d.Override(1, "nothing=x", "1/MINUTE")
+	d.Override(1, "nothing=x", "1/MINUTE")
+	d.Override(1, "nothing=y", "1/MINUTE")
+	wantDecisions(d, map[string]float64{
+		`{domain="api",result="allowed",rule="user"}`: 1,
+		`{domain="api",result="denied",rule="user"}`:  1,
+		`{domain="api",result="allowed",rule="vip"}`:  0,
+		`{domain="api",result="denied",rule="vip"}`:   1,
+	})
+	d.WantMetrics(map[string]float64{
+		`ratelimitd_override_decisions_total{result="allowed"}`:              2,
+		`ratelimitd_override_decisions_total{result="denied"}`:               1,
+		`ratelimitd_unmatched_descriptors_total{domain="",result="allowed"}`: 0,
+	})
 }

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
 // wantCutOff reads until the server closes the connection, and returns the
 // text before that.
 func wantCutOff(t *testing.T, c net.Conn) string {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(servertest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(c)
@@ -24,19 +25,19 @@ func wantCutOff(t *testing.T, c net.Conn) string {
 	return string(text)
 }
 
-func (d *daemon) connect(port string) net.Conn {
-	d.t.Helper()
-	c, err := net.Dial("tcp", d.srv.Address(port))
+func connect(d *servertest.Daemon, port string) net.Conn {
+	d.T.Helper()
+	c, err := net.Dial("tcp", d.Server.Address(port))
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
-	d.t.Cleanup(func() { c.Close() })
+	d.T.Cleanup(func() { c.Close() })
 	return c
 }
 
 func TestGarbageEndsItsConnection(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
+	d := servertest.Start(t, servertest.OneLimit)
 	garbage := map[string]string{
 		"zeros":              strings.Repeat("\x00", 4096),
 		"bytes":              strings.Repeat("\xff\x00\xfe\r\n\r\n", 2000),
@@ -52,7 +53,7 @@ func TestGarbageEndsItsConnection(t *testing.T) {
 		for name, text := range garbage {
 			t.Run(port+" "+name, func(t *testing.T) {
 				t.Parallel()
-				c := d.connect(port)
+				c := connect(d, port)
 				// The server may hang up before it has read all.
 				_, _ = io.WriteString(c, text)
 				_ = c.(*net.TCPConn).CloseWrite()
@@ -64,15 +65,15 @@ func TestGarbageEndsItsConnection(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
-		d.wantHealth("SERVING")
-		wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
-		if p := d.post(bodyX); p.code != 200 {
-			t.Errorf("HTTP: %d %s", p.code, p.body)
+		wantHealth(d, "SERVING")
+		servertest.WantShown(t, d.Ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
+		if p := d.Post(servertest.BodyX); p.Code != 200 {
+			t.Errorf("HTTP: %d %s", p.Code, p.Body)
 		}
-		if p := d.get("admin", "/rlconfig"); p.code != 200 {
-			t.Errorf("admin: %d %s", p.code, p.body)
+		if p := d.Get("admin", "/rlconfig"); p.Code != 200 {
+			t.Errorf("admin: %d %s", p.Code, p.Body)
 		}
-		if lines := d.log.lines("panic"); len(lines) > 0 {
+		if lines := d.Log.Lines("panic"); len(lines) > 0 {
 			t.Errorf("panics: %v", lines)
 		}
 	})
@@ -81,7 +82,7 @@ func TestGarbageEndsItsConnection(t *testing.T) {
 // TestSlowClientsAreCutOff sends too little and then nothing.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
+	d := servertest.Start(t, servertest.OneLimit)
 	slow := []struct{ name, port, sent, said string }{
 		{"nothing", "grpc", "", ""},
 		{"half a preface", "grpc", "PRI * HTTP", ""},
@@ -95,7 +96,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	// All clients wait together.
 	var conns []net.Conn
 	for _, c := range slow {
-		conn := d.connect(c.port)
+		conn := connect(d, c.port)
 		if _, err := io.WriteString(conn, c.sent); err != nil {
 			t.Fatal(err)
 		}
@@ -114,11 +115,11 @@ func TestPlainAndTLSClientsAreRefusedAtTheOtherPort(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t, "ca")
 	secure := startTLS(t, ca)
-	secure.dial(plain())
-	secure.wantRefused(t, "plain text")
-	plainly := start(t, oneLimit)
-	plainly.dial(withTLS(t, ca, ca))
-	plainly.wantRefused(t, "TLS")
-	plainly.dial(plain())
-	plainly.ask("api", 1, "user=x")
+	secure.Dial(servertest.Plain())
+	wantRefused(t, secure, "plain text")
+	plainly := servertest.Start(t, servertest.OneLimit)
+	plainly.Dial(servertest.WithTLS(t, ca, ca))
+	wantRefused(t, plainly, "TLS")
+	plainly.Dial(servertest.Plain())
+	plainly.Ask("api", 1, "user=x")
 }

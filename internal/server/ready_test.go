@@ -19,48 +19,49 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
 var services = []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"}
 
-func (d *daemon) wantHealth(want string) {
-	d.t.Helper()
+func wantHealth(d *servertest.Daemon, want string) {
+	d.T.Helper()
 	for _, s := range services {
-		if got := d.check(s); got != want {
-			d.t.Errorf("health of %q: %s, want %s", s, got, want)
+		if got := d.Check(s); got != want {
+			d.T.Errorf("health of %q: %s, want %s", s, got, want)
 		}
 	}
 }
 
 func TestHealthKnowsItsServices(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
-	d.wantHealth("SERVING")
+	d := servertest.Start(t, servertest.OneLimit)
+	wantHealth(d, "SERVING")
 	for _, s := range []string{"ratelimitd", "envoy.service.ratelimit.v2.RateLimitService", strings.Repeat("x", 5000)} {
 		t.Run(fmt.Sprintf("%.60s", s), func(t *testing.T) {
-			_, err := d.health.Check(context.Background(), &healthpb.HealthCheckRequest{Service: s})
+			_, err := d.Health.Check(context.Background(), &healthpb.HealthCheckRequest{Service: s})
 			if status.Code(err) != codes.NotFound {
 				t.Errorf("got %v, want %s", err, codes.NotFound)
 			}
 		})
 	}
-	if p := d.get("http", "/healthcheck"); p.code != 200 || p.body != "OK\n" {
-		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	if p := d.Get("http", "/healthcheck"); p.Code != 200 || p.Body != "OK\n" {
+		t.Errorf("/healthcheck: %d %s", p.Code, p.Body)
 	}
 }
 
 // slowToStart is a store that is away until the test brings it.
-func slowToStart() (s *fakeStore, come func()) {
+func slowToStart() (s *servertest.FakeStore, come func()) {
 	var there atomic.Bool
 	no := errors.New("redis-7: connection refused")
-	return &fakeStore{
-		ping: func(context.Context) error {
+	return &servertest.FakeStore{
+		OnPing: func(context.Context) error {
 			if there.Load() {
 				return nil
 			}
 			return no
 		},
-		take: func(context.Context, []bucket.Hit, []bucket.Decision) error {
+		OnTake: func(context.Context, []bucket.Hit, []bucket.Decision) error {
 			if there.Load() {
 				return nil
 			}
@@ -73,36 +74,36 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	store, come := slowToStart()
 	var ready atomic.Int64
-	d := run(t, oneLimit, on(store), func(o *server.Options) { o.Health.OnAnswer = func(context.Context) { ready.Add(1) } })
+	d := servertest.Run(t, servertest.OneLimit, servertest.On(store), func(o *server.Options) { o.Health.OnAnswer = func(context.Context) { ready.Add(1) } })
 	why := "NOT_SERVING: the store does not answer: redis-7: connection refused\n"
 	asynctest.Eventually(t, "a reason", func() bool {
-		p := d.get("http", "/healthcheck")
-		return p.code == 500 && p.body == why
+		p := d.Get("http", "/healthcheck")
+		return p.Code == 500 && p.Body == why
 	})
-	d.wantHealth("NOT_SERVING")
-	if p := d.get("admin", "/healthz"); p.code != 200 {
-		t.Errorf("it lives, but /healthz says %d", p.code)
+	wantHealth(d, "NOT_SERVING")
+	if p := d.Get("admin", "/healthz"); p.Code != 200 {
+		t.Errorf("it lives, but /healthz says %d", p.Code)
 	}
-	if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable {
+	if _, err := d.Try(servertest.Request("api", 1, "user=x")); status.Code(err) != codes.Unavailable {
 		t.Errorf("a request meanwhile: %v", err)
 	}
-	if p := d.post(bodyX); p.code != 503 {
-		t.Errorf("a request meanwhile: %d", p.code)
+	if p := d.Post(servertest.BodyX); p.Code != 503 {
+		t.Errorf("a request meanwhile: %d", p.Code)
 	}
 	if ready.Load() != 0 {
 		t.Error("OnAnswer came too early")
 	}
 	come()
-	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
-	d.wantHealth("SERVING")
-	if p := d.get("http", "/healthcheck"); p.code != 200 {
-		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
+	wantHealth(d, "SERVING")
+	if p := d.Get("http", "/healthcheck"); p.Code != 200 {
+		t.Errorf("/healthcheck: %d %s", p.Code, p.Body)
 	}
-	d.ask("api", 1, "user=x")
-	if n := len(d.log.lines("level=WARN", "the store does not answer")); n != 1 {
+	d.Ask("api", 1, "user=x")
+	if n := len(d.Log.Lines("level=WARN", "the store does not answer")); n != 1 {
 		t.Errorf("%d warnings, want one", n)
 	}
-	if n := len(d.log.lines("level=INFO", "the store answers")); n != 1 || ready.Load() != 1 {
+	if n := len(d.Log.Lines("level=INFO", "the store answers")); n != 1 || ready.Load() != 1 {
 		t.Errorf("%d lines, OnAnswer was called %d times; want one each", n, ready.Load())
 	}
 }
@@ -113,7 +114,7 @@ func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
 	t.Parallel()
 	const always, inTurn, never = 0, 1, 2
 	var when, asked atomic.Int64
-	d := run(t, oneLimit, func(o *server.Options) {
+	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
 		o.Health.Refuses = func() error {
 			if w := when.Load(); w == always || w == inTurn && asked.Add(1)%2 == 1 {
 				return errors.New("another daemon is there")
@@ -122,25 +123,25 @@ func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
 		}
 	})
 	asynctest.Eventually(t, "a reason", func() bool {
-		p := d.get("http", "/healthcheck")
-		return p.code == 500 && p.body == "NOT_SERVING: the daemon must not serve: another daemon is there\n"
+		p := d.Get("http", "/healthcheck")
+		return p.Code == 500 && p.Body == "NOT_SERVING: the daemon must not serve: another daemon is there\n"
 	})
-	d.wantHealth("NOT_SERVING")
-	if _, err := d.try(request("api", 1, "user=x")); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "another daemon is there") {
+	wantHealth(d, "NOT_SERVING")
+	if _, err := d.Try(servertest.Request("api", 1, "user=x")); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "another daemon is there") {
 		t.Errorf("a request meanwhile: %v", err)
 	}
 	when.Store(inTurn)
 	asynctest.Eventually(t, "it was asked again and again", func() bool { return asked.Load() >= 4 })
 	when.Store(never)
-	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
-	d.ask("api", 1, "user=x")
+	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
+	d.Ask("api", 1, "user=x")
 }
 
 // Before it is known who is blocked nobody is let in, not even without a limit.
 func TestNothingIsDecidedBeforeAssignmentsAreLoaded(t *testing.T) {
 	t.Parallel()
 	var isLoaded atomic.Bool
-	d := run(t, oneLimit, func(o *server.Options) {
+	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
 		o.Health.Loading = func() error {
 			if isLoaded.Load() {
 				return nil
@@ -149,17 +150,17 @@ func TestNothingIsDecidedBeforeAssignmentsAreLoaded(t *testing.T) {
 		}
 	})
 	asynctest.Eventually(t, "a reason", func() bool {
-		p := d.get("http", "/healthcheck")
-		return p.code == 500 && p.body == "NOT_SERVING: the assignments are not loaded yet\n"
+		p := d.Get("http", "/healthcheck")
+		return p.Code == 500 && p.Body == "NOT_SERVING: the assignments are not loaded yet\n"
 	})
 	for _, entry := range []string{"user=x", "no_rule=x"} {
-		if _, err := d.try(request("api", 1, entry)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the assignments are not loaded yet") {
+		if _, err := d.Try(servertest.Request("api", 1, entry)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the assignments are not loaded yet") {
 			t.Errorf("a request of %s meanwhile: %v", entry, err)
 		}
 	}
 	isLoaded.Store(true)
-	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
-	d.ask("api", 1, "user=x")
+	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
+	d.Ask("api", 1, "user=x")
 }
 
 // A daemon that lacks something is passed over by those who ask for its health, and
@@ -168,7 +169,7 @@ func TestADaemonThatLacksSomethingIsNotReadyAndDecides(t *testing.T) {
 	t.Parallel()
 	var lacks atomic.Bool
 	lacks.Store(true)
-	d := run(t, oneLimit, func(o *server.Options) {
+	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
 		o.Health.Lacks = func() error {
 			if lacks.Load() {
 				return errors.New("3 assignments are left out")
@@ -177,13 +178,13 @@ func TestADaemonThatLacksSomethingIsNotReadyAndDecides(t *testing.T) {
 		}
 	})
 	asynctest.Eventually(t, "a reason", func() bool {
-		p := d.get("http", "/healthcheck")
-		return p.code == 500 && p.body == "NOT_SERVING: 3 assignments are left out\n"
+		p := d.Get("http", "/healthcheck")
+		return p.Code == 500 && p.Body == "NOT_SERVING: 3 assignments are left out\n"
 	})
-	d.wantHealth("NOT_SERVING")
-	d.ask("api", 1, "user=x")
+	wantHealth(d, "NOT_SERVING")
+	d.Ask("api", 1, "user=x")
 	lacks.Store(false)
-	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
+	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
 }
 
 // The log tells at once whether a store is away or refuses.
@@ -192,25 +193,25 @@ func TestStoreThatRefusesIsToldFromOneThatIsAway(t *testing.T) {
 	var answer atomic.Pointer[error]
 	set := func(err error) { answer.Store(&err) }
 	set(errors.New("redis-7: connection refused"))
-	d := run(t, oneLimit, on(&fakeStore{ping: func(context.Context) error { return *answer.Load() }}))
-	asynctest.Eventually(t, "it is away", func() bool { return len(d.log.lines("the store does not answer")) == 1 })
+	d := servertest.Run(t, servertest.OneLimit, servertest.On(&servertest.FakeStore{OnPing: func(context.Context) error { return *answer.Load() }}))
+	asynctest.Eventually(t, "it is away", func() bool { return len(d.Log.Lines("the store does not answer")) == 1 })
 	for range 2 {
 		set(fmt.Errorf("redis-7: wrong password: %w", bucket.ErrRefused))
 		asynctest.Eventually(t, "it refuses", func() bool {
-			p := d.get("http", "/healthcheck")
-			return p.code == 500 && p.body == "NOT_SERVING: the store refuses the daemon: redis-7: wrong password: refused\n"
+			p := d.Get("http", "/healthcheck")
+			return p.Code == 500 && p.Body == "NOT_SERVING: the store refuses the daemon: redis-7: wrong password: refused\n"
 		})
 		set(errors.New("redis-7: connection refused"))
 		asynctest.Eventually(t, "it is away again", func() bool {
-			return strings.Contains(d.get("http", "/healthcheck").body, "the store does not answer")
+			return strings.Contains(d.Get("http", "/healthcheck").Body, "the store does not answer")
 		})
 	}
 	set(nil)
-	asynctest.Eventually(t, "SERVING", func() bool { return d.check("") == "SERVING" })
-	if lines := d.log.lines("the store refuses the daemon"); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
+	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
+	if lines := d.Log.Lines("the store refuses the daemon"); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("the log says within a minute that it refuses: %q", lines)
 	}
-	if n := len(d.log.lines("the store answers")); n != 1 {
+	if n := len(d.Log.Lines("the store answers")); n != 1 {
 		t.Errorf("the log says %d times that it answers", n)
 	}
 }
@@ -218,18 +219,18 @@ func TestStoreThatRefusesIsToldFromOneThatIsAway(t *testing.T) {
 func TestStopDoesNotWaitForTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
-	d := run(t, oneLimit, on(&fakeStore{ping: func(ctx context.Context) error {
+	d := servertest.Run(t, servertest.OneLimit, servertest.On(&servertest.FakeStore{OnPing: func(ctx context.Context) error {
 		asked <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
 	}}))
-	within(t, "a ping", asked)
-	d.wantHealth("NOT_SERVING")
-	if p := d.get("http", "/healthcheck"); p.code != 500 || p.body != "NOT_SERVING: starting\n" {
-		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	servertest.Within(t, "a ping", asked)
+	wantHealth(d, "NOT_SERVING")
+	if p := d.Get("http", "/healthcheck"); p.Code != 500 || p.Body != "NOT_SERVING: starting\n" {
+		t.Errorf("/healthcheck: %d %s", p.Code, p.Body)
 	}
-	d.end()
-	if n := len(d.log.lines("level=WARN")); n != 0 {
+	d.End()
+	if n := len(d.Log.Lines("level=WARN")); n != 0 {
 		t.Errorf("%d warnings of a store that was given no time", n)
 	}
 }
@@ -240,15 +241,15 @@ func TestReadyWhileStoppingDoesNotServe(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		reached, release := make(chan struct{}), make(chan struct{})
-		d := run(t, oneLimit, func(o *server.Options) {
+		d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
 			o.Health.OnAnswer = func(context.Context) { close(reached); <-release }
 		})
-		within(t, "the store answers", reached)
+		servertest.Within(t, "the store answers", reached)
 		go close(release)
-		d.stop <- time.Hour
-		asynctest.Eventually(t, "a line in the log", func() bool { return len(d.log.lines("msg=stopping")) == 1 })
-		d.wantHealth("NOT_SERVING")
-		d.end()
+		d.Stop <- time.Hour
+		asynctest.Eventually(t, "a line in the log", func() bool { return len(d.Log.Lines("msg=stopping")) == 1 })
+		wantHealth(d, "NOT_SERVING")
+		d.End()
 	}
 }
 
@@ -256,7 +257,7 @@ func TestReadyWhileStoppingDoesNotServe(t *testing.T) {
 func TestReadyAfterTheStopDoesNotServe(t *testing.T) {
 	t.Parallel()
 	reached, release := make(chan struct{}), make(chan struct{})
-	d := run(t, oneLimit, func(o *server.Options) {
+	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
 		o.Health.OnAnswer = func(ctx context.Context) {
 			close(reached)
 			<-release
@@ -265,22 +266,22 @@ func TestReadyAfterTheStopDoesNotServe(t *testing.T) {
 			}
 		}
 	})
-	within(t, "the store answers", reached)
-	d.stop <- time.Hour
-	asynctest.Eventually(t, "the reason", func() bool { return d.get("http", "/healthcheck").body == "NOT_SERVING: stopping\n" })
+	servertest.Within(t, "the store answers", reached)
+	d.Stop <- time.Hour
+	asynctest.Eventually(t, "the reason", func() bool { return d.Get("http", "/healthcheck").Body == "NOT_SERVING: stopping\n" })
 	close(release)
-	d.end()
-	if n := len(d.log.lines("msg=serving")); n != 0 {
+	d.End()
+	if n := len(d.Log.Lines("msg=serving")); n != 0 {
 		t.Error("the log says that it serves")
 	}
 }
 
 func TestReflectionListsTheServices(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	d := servertest.Start(t, servertest.OneLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), servertest.Patience)
 	defer cancel()
-	stream, err := reflectionpb.NewServerReflectionClient(d.conn).ServerReflectionInfo(ctx)
+	stream, err := reflectionpb.NewServerReflectionClient(d.Conn).ServerReflectionInfo(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

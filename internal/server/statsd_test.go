@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	"github.com/ratelimitd/ratelimitd/internal/statsd"
 	"github.com/ratelimitd/ratelimitd/internal/statsd/statsdtest"
 )
@@ -38,9 +39,9 @@ descriptors:
 `
 
 // asStatsd returns the counters of a page of metrics by their names in statsd.
-func (d *daemon) asStatsd() map[string]uint64 {
+func asStatsd(d *servertest.Daemon) map[string]uint64 {
 	found := make(map[string]uint64)
-	for series, value := range d.metrics() {
+	for series, value := range d.Metrics() {
 		name, labels, _ := strings.Cut(strings.TrimSuffix(series, `"}`), `{`)
 		words := strings.NewReplacer(`",key1="`, ".", `",key2="`, ".", `domain="`, "", `grpc_method="`, "", `err_type="`, "").Replace(labels)
 		words = strings.TrimSuffix(words, ".")
@@ -71,17 +72,17 @@ func TestAStatsdServerGetsWhatMetricsHave(t *testing.T) {
 			if network == "tcp" {
 				stats = statsdtest.ListenTCP(t, "127.0.0.1:0")
 			}
-			d := start(t, statsdLimits, sending(network, stats.Address))
+			d := servertest.Start(t, statsdLimits, sending(network, stats.Address))
 			wantSame := func() map[string]uint64 {
 				t.Helper()
-				d.check("") // counts too, so that there is a last one that the page has
-				want := d.asStatsd()
+				d.Check("") // counts too, so that there is a last one that the page has
+				want := asStatsd(d)
 				asynctest.Eventually(t, "the sums are those of the metrics", func() bool { return maps.Equal(stats.Sums(t), want) })
 				return want
 			}
 			for i := range 15 {
-				d.ask("api", 1, "user=x", "user=a:b")
-				d.ask("api", 2, fmt.Sprintf("by=v%d", i%4), "deep=1,er=2,est=3")
+				d.Ask("api", 1, "user=x", "user=a:b")
+				d.Ask("api", 2, fmt.Sprintf("by=v%d", i%4), "deep=1,er=2,est=3")
 			}
 			got := wantSame()
 			for name, want := range map[string]uint64{
@@ -99,8 +100,8 @@ func TestAStatsdServerGetsWhatMetricsHave(t *testing.T) {
 					t.Errorf("%s is %d, want %d", name, got[name], want)
 				}
 			}
-			d.reload(strings.Replace(statsdLimits, "requests_per_unit: 10", "requests_per_unit: 11", 1))
-			d.ask("api", 1, "user=x")
+			d.Reload(strings.Replace(statsdLimits, "requests_per_unit: 10", "requests_per_unit: 11", 1))
+			d.Ask("api", 1, "user=x")
 			wantSame()
 		})
 	}
@@ -111,11 +112,11 @@ func TestAStatsdServerGetsWhatMetricsHave(t *testing.T) {
 func TestCountsArriveAtTheEndOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	stats := statsdtest.ListenTCP(t, "127.0.0.1:0")
-	d := start(t, statsdLimits, sending("tcp", stats.Address), func(o *server.Options) { o.Statsd.Every = time.Hour })
+	d := servertest.Start(t, statsdLimits, sending("tcp", stats.Address), func(o *server.Options) { o.Statsd.Every = time.Hour })
 	for range 3 {
-		d.ask("api", 1, "user=x")
+		d.Ask("api", 1, "user=x")
 	}
-	d.end()
+	d.End()
 	asynctest.Eventually(t, "the counts arrive", func() bool { return stats.Sums(t)["ratelimit.service.rate_limit.api.user.total_hits"] == 3 })
 }
 
@@ -123,10 +124,10 @@ func TestCountsArriveAtTheEndOfTheDaemon(t *testing.T) {
 func TestStatsdAloneShowsNoMetrics(t *testing.T) {
 	t.Parallel()
 	stats := statsdtest.ListenUDP(t)
-	d := start(t, statsdLimits, sending("udp", stats.Address), func(o *server.Options) { o.Statsd.Alone = true })
-	d.ask("api", 1, "user=x")
+	d := servertest.Start(t, statsdLimits, sending("udp", stats.Address), func(o *server.Options) { o.Statsd.Alone = true })
+	d.Ask("api", 1, "user=x")
 	asynctest.Eventually(t, "the count arrives", func() bool { return stats.Sums(t)["ratelimit.service.rate_limit.api.user.total_hits"] == 1 })
-	if page := d.get("admin", "/metrics").body; strings.Contains(page, "ratelimit_service_") {
+	if page := d.Get("admin", "/metrics").Body; strings.Contains(page, "ratelimit_service_") {
 		t.Errorf("the page has\n%s", page)
 	}
 }
@@ -143,13 +144,13 @@ func TestStatsdHoldsLittleForEachValue(t *testing.T) {
 	for i := range rules {
 		limits += fmt.Sprintf("- {key: k%d, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}\n", i)
 	}
-	d := start(t, limits, sending("udp", unread.LocalAddr().String()), func(o *server.Options) { o.Statsd.Every = time.Hour })
+	d := servertest.Start(t, limits, sending("udp", unread.LocalAddr().String()), func(o *server.Options) { o.Statsd.Every = time.Hour })
 	for i := range rules * values {
-		if _, err := d.srv.RPC().ShouldRateLimit(t.Context(), request("api", 1, fmt.Sprintf("k%d=%s%d", i%rules, strings.Repeat("v", 200), i/rules))); err != nil {
+		if _, err := d.Server.RPC().ShouldRateLimit(t.Context(), servertest.Request("api", 1, fmt.Sprintf("k%d=%s%d", i%rules, strings.Repeat("v", 200), i/rules))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	send := d.srv.SendsCounts()
+	send := d.Server.SendsCounts()
 	before := heaptest.InUse()
 	for range 3 {
 		send(t.Context())

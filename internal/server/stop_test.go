@@ -2,10 +2,7 @@ package server_test
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,53 +15,36 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
-
-// postUntil posts to /json and returns an error unless the answer is 200.
-func (d *daemon) postUntil(ctx context.Context, body string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.srv.Address("http")+"/json", strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := d.client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, response.Body)
-	if response.StatusCode != 200 {
-		err = errors.Join(err, errors.New(response.Status))
-	}
-	return err
-}
 
 func TestDrainingServerStillAnswers(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
-	d.stop <- time.Hour
-	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
-	d.wantHealth("NOT_SERVING")
-	if p := d.get("http", "/healthcheck"); p.code != 500 || p.body != "NOT_SERVING: stopping\n" {
-		t.Errorf("/healthcheck: %d %s", p.code, p.body)
+	d := servertest.Start(t, servertest.OneLimit)
+	d.Stop <- time.Hour
+	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.Check("") == "NOT_SERVING" })
+	wantHealth(d, "NOT_SERVING")
+	if p := d.Get("http", "/healthcheck"); p.Code != 500 || p.Body != "NOT_SERVING: stopping\n" {
+		t.Errorf("/healthcheck: %d %s", p.Code, p.Body)
 	}
-	if p := d.get("admin", "/healthz"); p.code != 200 {
-		t.Errorf("/healthz: %d", p.code)
+	if p := d.Get("admin", "/healthz"); p.Code != 200 {
+		t.Errorf("/healthz: %d", p.Code)
 	}
 	// New connections are answered too while load balancers still send them.
-	wantShown(t, d.ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
-	d.client.CloseIdleConnections()
-	if p := d.post(bodyX); p.code != 200 {
-		t.Errorf("/json: %d %s", p.code, p.body)
+	servertest.WantShown(t, d.Ask("api", 1, "user=x"), "OK; OK u 5/HOUR remaining 4 reset 59m50s")
+	d.Client.CloseIdleConnections()
+	if p := d.Post(servertest.BodyX); p.Code != 200 {
+		t.Errorf("/json: %d %s", p.Code, p.Body)
 	}
 	select {
-	case <-d.ended:
+	case <-d.Ended:
 		t.Error("the drain delay was cut short")
 	default:
 	}
-	d.stop <- 0 // a second signal ends the delay
-	d.wait()
+	d.Stop <- 0 // a second signal ends the delay
+	d.Wait()
 	for _, port := range []string{"grpc", "http", "admin"} {
-		if c, err := net.Dial("tcp", d.srv.Address(port)); err == nil {
+		if c, err := net.Dial("tcp", d.Server.Address(port)); err == nil {
 			c.Close()
 			t.Errorf("the %s port is still open", port)
 		}
@@ -75,14 +55,14 @@ func TestDrainingServerStillAnswers(t *testing.T) {
 func TestDrainingServerKeepsTheBoundOfMemory(t *testing.T) {
 	t.Parallel()
 	var metrics *prometheus.Registry
-	d := start(t, oneLimit, func(o *server.Options) {
+	d := servertest.Start(t, servertest.OneLimit, func(o *server.Options) {
 		o.Requests.Memory = 1 << 20
 		metrics = o.Metrics
 	})
-	d.stop <- time.Hour
-	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.check("") == "NOT_SERVING" })
+	d.Stop <- time.Hour
+	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.Check("") == "NOT_SERVING" })
 	for range 200 {
-		c, err := net.Dial("tcp", d.srv.Address("http"))
+		c, err := net.Dial("tcp", d.Server.Address("http"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,74 +77,74 @@ func TestDrainingServerKeepsTheBoundOfMemory(t *testing.T) {
 			return f.GetName() == "ratelimitd_connections_cut_total" && f.GetMetric()[0].GetCounter().GetValue() > 0
 		})
 	})
-	d.stop <- 0
-	d.wait()
+	d.Stop <- 0
+	d.Wait()
 }
 
 // stopWithTwoInFlight stops the daemon while the store has a request over gRPC
 // and one over HTTP. It returns the channels of their errors.
-func stopWithTwoInFlight(t *testing.T, d *daemon, store *waiting) <-chan error {
+func stopWithTwoInFlight(t *testing.T, d *servertest.Daemon, store *servertest.Waiting) <-chan error {
 	t.Helper()
 	answers := make(chan error, 2)
 	go func() {
-		_, err := d.try(request("api", 1, "user=x"))
+		_, err := d.Try(servertest.Request("api", 1, "user=x"))
 		answers <- err
 	}()
-	go func() { answers <- d.postUntil(context.Background(), bodyX) }()
-	within(t, "the first request", store.taking)
-	within(t, "the second request", store.taking)
-	d.stop <- 0
+	go func() { answers <- d.PostUntil(context.Background(), servertest.BodyX) }()
+	servertest.Within(t, "the first request", store.Taking)
+	servertest.Within(t, "the second request", store.Taking)
+	d.Stop <- 0
 	return answers
 }
 
 func TestRequestsInFlightAreAnsweredAtTheStop(t *testing.T) {
 	t.Parallel()
-	store := newWaiting()
-	d := start(t, oneLimit, on(store))
+	store := servertest.NewWaiting()
+	d := servertest.Start(t, servertest.OneLimit, servertest.On(store))
 	answers := stopWithTwoInFlight(t, d, store)
 	for _, port := range []string{"grpc", "http"} {
 		asynctest.Eventually(t, "the "+port+" port closes", func() bool {
-			c, err := net.Dial("tcp", d.srv.Address(port))
+			c, err := net.Dial("tcp", d.Server.Address(port))
 			if err == nil {
 				c.Close()
 			}
 			return err != nil
 		})
 	}
-	close(store.release)
+	close(store.Release)
 	for range 2 {
-		if err := within(t, "an answer", answers); err != nil {
+		if err := servertest.Within(t, "an answer", answers); err != nil {
 			t.Errorf("what was in flight: %v", err)
 		}
 	}
-	d.wait()
+	d.Wait()
 }
 
 // TestStuckRequestsAreCut uses a store that answers only callers that have
 // gone.
 func TestStuckRequestsAreCut(t *testing.T) {
 	t.Parallel()
-	store := newWaiting()
-	d := start(t, oneLimit, on(store))
+	store := servertest.NewWaiting()
+	d := servertest.Start(t, servertest.OneLimit, servertest.On(store))
 	answers := stopWithTwoInFlight(t, d, store)
 	for range 2 {
-		within(t, "the store learns it", store.gone)
-		if err := within(t, "an answer", answers); err == nil {
+		servertest.Within(t, "the store learns it", store.Gone)
+		if err := servertest.Within(t, "an answer", answers); err == nil {
 			t.Error("a decision from nowhere")
 		}
 	}
-	d.wait()
+	d.Wait()
 }
 
 // healthWatch watches the health of a service. Each call returns the next
 // status, or the error at the end.
-func (d *daemon) healthWatch(service string) (next func() string) {
-	d.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	d.t.Cleanup(cancel)
-	w, err := d.health.Watch(ctx, &healthpb.HealthCheckRequest{Service: service})
+func healthWatch(d *servertest.Daemon, service string) (next func() string) {
+	d.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), servertest.Patience)
+	d.T.Cleanup(cancel)
+	w, err := d.Health.Watch(ctx, &healthpb.HealthCheckRequest{Service: service})
 	if err != nil {
-		d.t.Fatal(err)
+		d.T.Fatal(err)
 	}
 	return func() string {
 		h, err := w.Recv()
@@ -181,9 +161,9 @@ const endOfWatch = "rpc error: code = Unavailable desc = the daemon stops"
 // end with NOT_SERVING and do not wait for the request.
 func TestWatchesEndAtTheStop(t *testing.T) {
 	t.Parallel()
-	store := newWaiting()
-	d := start(t, oneLimit, on(store))
-	known, unknown := d.healthWatch("ratelimit"), d.healthWatch("what?")
+	store := servertest.NewWaiting()
+	d := servertest.Start(t, servertest.OneLimit, servertest.On(store))
+	known, unknown := healthWatch(d, "ratelimit"), healthWatch(d, "what?")
 	if got := known() + " " + unknown(); got != "SERVING SERVICE_UNKNOWN" {
 		t.Errorf("at first: %s", got)
 	}
@@ -196,66 +176,66 @@ func TestWatchesEndAtTheStop(t *testing.T) {
 			t.Errorf("at the end: %s", got)
 		}
 	}
-	close(store.release)
+	close(store.Release)
 	for range 2 {
-		if err := within(t, "an answer", answers); err != nil {
+		if err := servertest.Within(t, "an answer", answers); err != nil {
 			t.Errorf("what was in flight: %v", err)
 		}
 	}
-	d.wait()
+	d.Wait()
 }
 
 func TestWatchesLastThroughTheDrainDelay(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
-	next := d.healthWatch("")
+	d := servertest.Start(t, servertest.OneLimit)
+	next := healthWatch(d, "")
 	if got := next(); got != "SERVING" {
 		t.Errorf("at first: %s", got)
 	}
-	d.stop <- time.Hour
+	d.Stop <- time.Hour
 	if got := next(); got != "NOT_SERVING" {
 		t.Errorf("at the stop: %s", got)
 	}
-	late := d.healthWatch("") // the client comes meanwhile
+	late := healthWatch(d, "") // the client comes meanwhile
 	if got := late(); got != "NOT_SERVING" {
 		t.Errorf("during the drain delay: %s", got)
 	}
-	d.stop <- 0
+	d.Stop <- 0
 	for _, next := range []func() string{next, late} {
 		if got := next(); got != endOfWatch {
 			t.Errorf("at the end: %s", got)
 		}
 	}
-	d.wait()
+	d.Wait()
 }
 
 func TestSilentConnectionsDoNotHangTheStop(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
+	d := servertest.Start(t, servertest.OneLimit)
 	for _, port := range []string{"grpc", "http", "admin"} {
-		c, err := net.Dial("tcp", d.srv.Address(port))
+		c, err := net.Dial("tcp", d.Server.Address(port))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	d.stop <- 0
-	d.wait()
+	d.Stop <- 0
+	d.Wait()
 }
 
 // TestStopLeavesNoGoroutine is not parallel: it looks at all goroutines.
 func TestStopLeavesNoGoroutine(t *testing.T) {
-	store := newWaiting()
-	close(store.release)
-	d := start(t, oneLimit, on(store))
-	d.ask("api", 1, "user=x")
-	d.post(bodyX)
-	d.get("admin", "/rlconfig")
+	store := servertest.NewWaiting()
+	close(store.Release)
+	d := servertest.Start(t, servertest.OneLimit, servertest.On(store))
+	d.Ask("api", 1, "user=x")
+	d.Post(servertest.BodyX)
+	d.Get("admin", "/rlconfig")
 	if len(serverGoroutines()) == 0 {
 		t.Fatal("a running server has no goroutines; this test would find none")
 	}
-	d.stop <- 0
-	d.wait() // connections of clients are still open
+	d.Stop <- 0
+	d.Wait() // connections of clients are still open
 	wantNoServerGoroutines(t)
 }
 
@@ -267,8 +247,7 @@ func TestServerWithoutItsPortsLeavesNoGoroutine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	d := &daemon{t: t, log: new(logged), clock: newClock()}
-	o := d.options(oneLimit)
+	o := servertest.NewOptions(t, servertest.OneLimit)
 	o.Admin.Address = taken.Addr().String()
 	if _, err := server.New(o); err == nil {
 		t.Fatal("two listen on one port")
@@ -325,8 +304,7 @@ func TestPortInUseIsAnErrorOfItsSetting(t *testing.T) {
 		{"admin.address", func(o *server.Options) { o.Admin.Address = taken.Addr().String() }},
 	} {
 		t.Run(c.setting, func(t *testing.T) {
-			d := &daemon{t: t, log: new(logged), clock: newClock()}
-			o := d.options(oneLimit)
+			o := servertest.NewOptions(t, servertest.OneLimit)
 			c.set(&o)
 			if _, err := server.New(o); err == nil || !strings.HasPrefix(err.Error(), c.setting+": ") || !strings.Contains(err.Error(), "in use") {
 				t.Errorf("got %v", err)
@@ -337,21 +315,21 @@ func TestPortInUseIsAnErrorOfItsSetting(t *testing.T) {
 
 func TestPortThatFailsEndsTheServer(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit)
-	d.srv.BreakPorts()
-	within(t, "the end of Run", d.ended)
-	if d.err == nil || !strings.Contains(d.err.Error(), " port: ") {
-		t.Errorf("Run: %v, want an error that names the port", d.err)
+	d := servertest.Start(t, servertest.OneLimit)
+	d.Server.BreakPorts()
+	servertest.Within(t, "the end of Run", d.Ended)
+	if d.Err == nil || !strings.Contains(d.Err.Error(), " port: ") {
+		t.Errorf("Run: %v, want an error that names the port", d.Err)
 	}
-	d.err = nil
+	d.Err = nil
 }
 
 func TestPortsThatAreOffHaveNoAddress(t *testing.T) {
 	t.Parallel()
-	d := start(t, oneLimit, func(o *server.Options) { o.HTTP.Address, o.Admin.Address = "", "" })
-	d.ask("api", 1, "user=x")
+	d := servertest.Start(t, servertest.OneLimit, func(o *server.Options) { o.HTTP.Address, o.Admin.Address = "", "" })
+	d.Ask("api", 1, "user=x")
 	for _, port := range []string{"http", "admin", "nothing"} {
-		if got := d.srv.Address(port); got != "" {
+		if got := d.Server.Address(port); got != "" {
 			t.Errorf("the %s port has the address %s", port, got)
 		}
 	}

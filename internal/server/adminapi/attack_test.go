@@ -1,0 +1,161 @@
+package adminapi_test
+
+import (
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// Many who change what they have read, at once: of each version one wins, and all others
+// learn that they have not.
+func TestOneOfManyChangesEachVersion(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	const at, clients, rounds = "/assignment?domain=api&entry=account=x", 64, 10
+	p := d.AskAdmin("PUT", at, "run", `{"plan":"free"}`)
+	for round := range rounds {
+		etag := p.Header.Get("Etag")
+		var won, lost atomic.Int32
+		var all sync.WaitGroup
+		for client := range clients {
+			all.Go(func() {
+				body := fmt.Sprintf(`{"plan":"pro","reason":"%d of %d"}`, client, round)
+				switch answer := d.AskAdmin("PUT", at, "run", body, "If-Match", etag); answer.Code {
+				case 200:
+					won.Add(1)
+				case 412, 429: // 32 are answered at a time
+					lost.Add(1)
+				default:
+					t.Errorf("%d %s", answer.Code, answer.Body)
+				}
+			})
+		}
+		all.Wait()
+		if won.Load() != 1 || lost.Load() != clients-1 {
+			t.Fatalf("round %d: %d won, %d lost", round, won.Load(), lost.Load())
+		}
+		p = d.AskAdmin("GET", at, "run", "")
+	}
+	if n := len(f.Recorded()); n != 1+rounds {
+		t.Errorf("there are %d records", n)
+	}
+}
+
+// blockedBy reports whether a block denies a take.
+func blockedBy(r *ratelimitv1.TakeResponse) bool {
+	return !r.GetAllowed() && r.GetLimits()[0].GetName() == "blocked"
+}
+
+// At its end an assignment holds no more, whatever the clock does then, until it is
+// swept; versions stay those of what is in force.
+func TestAClockThatJumpsAtTheEndOfAnAssignment(t *testing.T) {
+	t.Parallel()
+	d, f := startAssigning(t)
+	const at = "/assignment?domain=api&entry=user=x"
+	end := d.Clock.Time().Add(time.Hour)
+	p := d.AskAdmin("PUT", at, "run", fmt.Sprintf(`{"blocked":true,"blocked_until":%q}`, end.UTC().Format(time.RFC3339Nano)))
+	if p.Code != 201 {
+		t.Fatalf("%d %s", p.Code, p.Body)
+	}
+	etag := p.Header.Get("Etag")
+	for _, c := range []struct {
+		name    string
+		moment  time.Time
+		blocked bool
+	}{
+		{"a microsecond before", end.Add(-time.Microsecond), true},
+		{"at the end", end, false},
+		{"a year later", end.Add(366 * 24 * time.Hour), false},
+		{"back before it", end.Add(-time.Second), true},
+		{"in 1970", time.UnixMicro(1), true},
+		{"at the end again", end, false},
+	} {
+		d.Clock.Set(c.moment.UnixMicro())
+		if got := blockedBy(d.Take("user=x")); got != c.blocked {
+			t.Errorf("%s: blocked %t", c.name, got)
+		}
+		want := 404
+		if c.blocked {
+			want = 200
+		}
+		if p := d.AskAdmin("GET", at, "view", ""); p.Code != want {
+			t.Errorf("%s: %d %s", c.name, p.Code, p.Body)
+		}
+	}
+	// At the end nothing is in force, so the old version is not either.
+	if p := d.AskAdmin("PUT", at, "run", `{"unlimited":true}`, "If-Match", etag); p.Code != 412 {
+		t.Errorf("a change of the version that has ended: %d %s", p.Code, p.Body)
+	}
+	if p := d.AskAdmin("PUT", at, "run", `{"unlimited":true}`, "If-None-Match", "*"); p.Code != 201 {
+		t.Errorf("a change where nothing is: %d %s", p.Code, p.Body)
+	}
+	d.Clock.Set(end.Add(-time.Second).UnixMicro())
+	if blockedBy(d.Take("user=x")) {
+		t.Error("when the clock is set back, a block that was replaced holds again")
+	}
+	if n := f.Table().Len(); n != 1 {
+		t.Errorf("there are %d assignments", n)
+	}
+}
+
+// The limits file loses a plan and a limit that are assigned, and has them again.
+func TestReloadsChangeWhatIsAssigned(t *testing.T) {
+	t.Parallel()
+	const withPro = `
+domain: api
+descriptors:
+  - key: tenant
+    plans: {free: {name: n, requests: 10, period: 1h}, pro: {name: n, requests: 100, period: 1h}}
+    plan: free
+  - {key: user, rate_limit: {name: n, requests: 10, period: 1h}}
+`
+	withoutPro := regexp.MustCompile(`, pro: \{[^}]*\}`).ReplaceAllString(withPro, "")
+	f := servertest.NewAssignments(t)
+	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
+	d := servertest.Start(t, withPro, members, servertest.WithAssignments(f))
+	for path, body := range map[string]string{
+		"/assignment?domain=api&entry=tenant=x": `{"plan":"pro"}`,
+		"/assignment?domain=api&entry=user=x":   `{"numbers":[{"limit":"n","requests":50}]}`,
+	} {
+		if p := d.AskAdmin("PUT", path, "run", body); p.Code != 201 {
+			t.Fatalf("%d %s", p.Code, p.Body)
+		}
+	}
+	d.Take("tenant=x", "user=x")
+	for _, c := range []struct {
+		name, limits string
+		tenant, user map[string]uint32
+	}{
+		{"as assigned", withPro, map[string]uint32{"n": 99}, map[string]uint32{"n": 49}},
+		{"without the plan", withoutPro, map[string]uint32{"n": 9}, map[string]uint32{"n": 49}},
+		{"with another name", withoutPro[:len(withoutPro)-len("n, requests: 10, period: 1h}}\n")] + "m, requests: 10, period: 1h}}\n",
+			map[string]uint32{"n": 9}, map[string]uint32{"m": 10}},
+		{"with the plan as numbers", "domain: api\ndescriptors: [{key: tenant, rate_limit: {name: n, requests: 20, period: 1h}}, {key: user, rate_limit: {unlimited: true}}]\n",
+			map[string]uint32{"n": 19}, nil},
+		{"as before", withPro, map[string]uint32{"n": 99}, map[string]uint32{"n": 49}},
+	} {
+		d.Reload(c.limits)
+		wantLeft(t, inspect(d, "tenant=x"), c.tenant)
+		wantLeft(t, inspect(d, "user=x"), c.user)
+		if t.Failed() {
+			t.Fatal(c.name)
+		}
+	}
+	// A domain that is gone keeps what is assigned in it for the day it is back.
+	d.Reload("domain: other\ndescriptors: [{key: user, rate_limit: {requests: 1, period: 1h}}]\n")
+	if p := d.AskAdmin("GET", "/assignment?domain=api&entry=tenant=x", "view", ""); p.Code != 200 {
+		t.Errorf("%d %s", p.Code, p.Body)
+	}
+	if p := d.AskAdmin("PUT", "/assignment?domain=api&entry=tenant=y", "run", `{"plan":"pro"}`); p.Code != 400 {
+		t.Errorf("%d %s", p.Code, p.Body)
+	}
+	if n := len(f.Recorded()); n != 2 {
+		t.Errorf("there are %d records", n)
+	}
+}

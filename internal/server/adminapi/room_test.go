@@ -1,0 +1,112 @@
+package adminapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// manyDomains has a server know 300 domains with 100 rules each.
+func manyDomains(t testing.TB) func(*server.Options) {
+	dir := t.TempDir()
+	var rules strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&rules, "  - {key: a-key-of-some-length-%d, rate_limit: {requests: 10, period: 1m}}\n", i)
+	}
+	for i := range 300 {
+		filetest.Write(t, dir, fmt.Sprintf("%d.yaml", i), fmt.Sprintf("domain: domain-%d\ndescriptors:\n%s", i, &rules))
+	}
+	return func(o *server.Options) {
+		o.Live = limitsfile.NewLive(dir, o.Log)
+		if err := o.Live.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Answers about rules are as long as the operator's file has it. 64 callers who ask for all
+// domains in JSON and do not read make the daemon hold some pieces of them, all get
+// their answers, and what is charged is more than what is held.
+func TestAnswersAboutRulesHoldBoundedMemory(t *testing.T) {
+	const budget, callers, each = 32 << 20, 64, 128 << 10
+	d := servertest.Start(t, servertest.OneLimit, manyDomains(t), func(o *server.Options) { o.Requests.Memory = budget })
+	before := heaptest.InUse()
+	responses := make([]*http.Response, callers)
+	var asked sync.WaitGroup
+	for i := range responses {
+		asked.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}, Timeout: servertest.Patience}
+			var err error
+			// On a busy machine all places may be taken for 10 s, and a caller be cut for
+			// others before it has read that there is an answer.
+			for range 10 {
+				responses[i], err = client.Get("http://" + d.Server.Address("admin") + "/admin/v1/domains")
+				if err == nil && responses[i].StatusCode == http.StatusOK {
+					break
+				} else if err == nil {
+					responses[i].Body.Close()
+				}
+			}
+			if err != nil || responses[i].StatusCode != 200 {
+				t.Errorf("%v, error %v", responses[i], err)
+			}
+		})
+	}
+	asked.Wait()
+	held, charged := heaptest.InUse()-before, d.Metrics()["ratelimitd_request_memory_bytes"]
+	for _, r := range responses {
+		if r != nil {
+			r.Body.Close()
+		}
+	}
+	t.Logf("%d answers hold %d bytes; %.0f are charged", callers, held, charged)
+	if held > callers*each || float64(held) > charged || charged > budget {
+		t.Errorf("%d bytes are held, and %.0f are charged of %d", held, charged, budget)
+	}
+}
+
+// Over gRPC such an answer is made whole, and charged while it is: what has no room is
+// refused.
+func TestAnswersAboutRulesOverGRPCAreCharged(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, servertest.OneLimit, manyDomains(t), func(o *server.Options) { o.Requests.Memory = 8 << 20 })
+	_, err := d.Admin(nil).ListDomains(t.Context(), &adminv1.ListDomainsRequest{})
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "request_memory") {
+		t.Errorf("with little memory: %v", err)
+	}
+	d = servertest.Start(t, servertest.OneLimit, manyDomains(t))
+	if r, err := d.Admin(nil).ListDomains(t.Context(), &adminv1.ListDomainsRequest{}); err != nil || len(r.GetDomains()) != 300 {
+		t.Errorf("with more: %d, %v", len(r.GetDomains()), err)
+	}
+}
+
+// An answer that callers of gRPC would not read is refused before it is made.
+func TestAnswersAboutRulesAreNoLongerThanCallersRead(t *testing.T) {
+	t.Parallel()
+	var rules strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&rules, "  - {key: user, value: %q, rate_limit: {requests: 10, period: 1m}}\n", fmt.Sprint(i, strings.Repeat("v", 5000)))
+	}
+	d := servertest.Start(t, "domain: api\ndescriptors:\n"+rules.String())
+	if _, err := d.Admin(nil).GetRule(t.Context(), &adminv1.GetRuleRequest{Domain: "api"}); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "/rlconfig") {
+		t.Errorf("over gRPC: %v", err)
+	}
+	// JSON is written item by item, however long it is.
+	r := new(adminv1.GetRuleResponse)
+	if p := d.AskAdmin("GET", "/rules?domain=api", "", ""); protojson.Unmarshal([]byte(p.Body), r) != nil || p.Code != 200 || len(r.GetRules()) != 1000 {
+		t.Errorf("in JSON: %d, %d rules", p.Code, len(r.GetRules()))
+	}
+}

@@ -1,0 +1,379 @@
+package envoyrls_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
+)
+
+const unitLimits = `
+domain: api
+descriptors:
+  - {key: second, rate_limit: {name: s, unit: second, requests_per_unit: 5}}
+  - {key: minute, rate_limit: {name: m, unit: minute, requests_per_unit: 5}}
+  - {key: hour, rate_limit: {name: h, unit: hour, requests_per_unit: 5}}
+  - {key: day, rate_limit: {name: d, unit: day, requests_per_unit: 5}}
+  - {key: week, rate_limit: {name: w, unit: week, requests_per_unit: 5}}
+  - {key: month, rate_limit: {name: mo, unit: month, requests_per_unit: 5}}
+  - {key: year, rate_limit: {name: y, unit: year, requests_per_unit: 5}}
+  - {key: sixty, rate_limit: {requests: 7, period: 60s}}
+  - {key: ninety, rate_limit: {requests: 7, period: 90s, burst: 20}}
+  - {key: fortnight, rate_limit: {requests: 7, period: 14d, algorithm: fixed_window}}
+  - {key: half, rate_limit: {requests: 7, period: 500ms, algorithm: fixed_window}}
+  - {key: uneven, rate_limit: {requests: 7, period: 1500ms, algorithm: fixed_window}}
+  - {key: closed, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: most, rate_limit: {unit: second, requests_per_unit: 4294967295}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: bare}
+`
+
+func TestStatusShowsEachUnit(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	for _, c := range []struct{ descriptor, want string }{
+		{"second=x", "OK; OK s 5/SECOND remaining 4 reset 1s"}, // 0.75 s, rounded up
+		{"minute=x", "OK; OK m 5/MINUTE remaining 4 reset 50s"},
+		{"hour=x", "OK; OK h 5/HOUR remaining 4 reset 59m50s"},
+		{"day=x", "OK; OK d 5/DAY remaining 4 reset 23h59m50s"},
+		{"week=x", "OK; OK w 5/WEEK remaining 4 reset 167h59m50s"},
+		// Windows of 30 and 365 days since the epoch end in 6 and 351 days.
+		{"month=x", "OK; OK mo 5/MONTH remaining 4 reset 143h59m50s"},
+		{"year=x", "OK; OK y 5/YEAR remaining 4 reset 8423h59m50s"},
+		{"sixty=x", "OK; OK  7/MINUTE remaining 6 reset 9s"},       // 60/7 s
+		{"ninety=x", "OK; OK  7/90xSECOND remaining 19 reset 13s"}, // 90/7 s
+		{"fortnight=x", "OK; OK  7/2xWEEK remaining 6 reset 335h59m50s"},
+		{"half=x", "OK; OK  7/UNKNOWN remaining 6 reset 1s"},
+		{"uneven=x", "OK; OK  7/UNKNOWN remaining 6 reset 1s"},
+		{"closed=x", "OVER_LIMIT; OVER_LIMIT  0/HOUR remaining 0 reset 59m50s"},
+		{"most=x", "OK; OK  4294967295/SECOND remaining 4294967294 reset 1s"},
+	} {
+		t.Run(c.descriptor, func(t *testing.T) {
+			servertest.WantShown(t, d.Ask("api", 0, c.descriptor), c.want)
+		})
+	}
+}
+
+func TestNoLimitNoCurrentLimit(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	for _, c := range []struct{ name, domain, descriptor, want string }{
+		{"unlimited", "api", "free=x", "OK; OK remaining 4294967295"},
+		{"unknown domain", "elsewhere", "minute=x", "OK; OK remaining 0"},
+		{"no entries", "api", "", "OK; OK remaining 0"},
+		{"no rule", "api", "nothing=x", "OK; OK remaining 0"},
+		{"a node without limit", "api", "bare=x", "OK; OK remaining 0"},
+		{"deeper than the rule", "api", "minute=x,second=x", "OK; OK remaining 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for range 10 {
+				servertest.WantShown(t, d.Ask(c.domain, math.MaxUint32, c.descriptor), c.want)
+			}
+		})
+	}
+}
+
+func TestOneStatusPerDescriptorInOrder(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	servertest.WantShown(t, d.Ask("api", 2, "hour=x", "nothing=x", "minute=x", "", "free=x", "minute=y"),
+		"OK; OK h 5/HOUR remaining 3 reset 59m50s; OK remaining 0; OK m 5/MINUTE remaining 3 reset 50s; "+
+			"OK remaining 0; OK remaining 4294967295; OK m 5/MINUTE remaining 3 reset 50s")
+}
+
+func TestDenialOfOneDescriptorIsFreeForAll(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	d.Ask("api", 5, "minute=x")
+	for range 3 {
+		servertest.WantShown(t, d.Ask("api", 1, "hour=x", "minute=x", "day=x"),
+			"OVER_LIMIT; OK h 5/HOUR remaining 5 reset 0s; OVER_LIMIT m 5/MINUTE remaining 0 reset 50s; "+
+				"OK d 5/DAY remaining 5 reset 0s; retry-after: 50")
+	}
+	servertest.WantShown(t, d.Ask("api", 5, "hour=x", "day=x"),
+		"OK; OK h 5/HOUR remaining 0 reset 59m50s; OK d 5/DAY remaining 0 reset 23h59m50s")
+}
+
+func TestDeniedShowsWhatTrulyRemains(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	d.Ask("api", 3, "minute=x")
+	servertest.WantShown(t, d.Ask("api", 3, "minute=x"), "OVER_LIMIT; OVER_LIMIT m 5/MINUTE remaining 2 reset 50s; retry-after: 50")
+	servertest.WantShown(t, d.Ask("api", 2, "minute=x"), "OK; OK m 5/MINUTE remaining 0 reset 50s")
+}
+
+func TestTightestLimitOfARuleSpeaks(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, `
+domain: api
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: daily, unit: day, requests_per_unit: 50}
+      - {name: short, unit: minute, requests_per_unit: 2}
+      - {name: long, unit: hour, requests_per_unit: 3}
+`)
+	// While all allow, the limit with the fewest remaining speaks.
+	servertest.WantShown(t, d.Ask("api", 1, "user=x"), "OK; OK short 2/MINUTE remaining 1 reset 50s")
+	// Cost 2: short has 1 left and long 2.
+	servertest.WantShown(t, d.Ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT short 2/MINUTE remaining 1 reset 50s; retry-after: 50")
+	d.Ask("api", 1, "user=x")
+	d.Clock.Move(time.Minute)
+	// Long has 1 left and short 2. Only long denies a cost of 2.
+	servertest.WantShown(t, d.Ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT long 3/HOUR remaining 1 reset 58m50s; retry-after: 3530")
+	servertest.WantShown(t, d.Ask("api", 1, "user=x"), "OK; OK long 3/HOUR remaining 0 reset 58m50s")
+	// Both deny a cost of 2: the limit with the longest retry time speaks.
+	servertest.WantShown(t, d.Ask("api", 2, "user=x"), "OVER_LIMIT; OVER_LIMIT long 3/HOUR remaining 0 reset 58m50s; retry-after: 3530")
+	// Short can never give 3, so the answer has no retry time.
+	servertest.WantShown(t, d.Ask("api", 3, "user=x"), "OVER_LIMIT; OVER_LIMIT short 2/MINUTE remaining 1 reset 50s")
+}
+
+func TestSameLimitTwiceInARequestMerges(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	servertest.WantShown(t, d.Ask("api", 2, "minute=x", "minute=y", "minute=x"),
+		"OK; OK m 5/MINUTE remaining 1 reset 50s; OK m 5/MINUTE remaining 3 reset 50s; OK m 5/MINUTE remaining 1 reset 50s")
+	servertest.WantShown(t, d.Ask("api", 1, "minute=x", "minute=x"),
+		"OVER_LIMIT; OVER_LIMIT m 5/MINUTE remaining 1 reset 50s; OVER_LIMIT m 5/MINUTE remaining 1 reset 50s; retry-after: 50")
+}
+
+func TestHitsAddendIsTheCost(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	for i, want := range []string{"4", "3", "2"} { // unset and 0 are the same on the wire
+		r := servertest.Request("api", uint32(i%2), "hour=x")
+		servertest.WantShown(t, d.Send(r), "OK; OK h 5/HOUR remaining "+want+" reset 59m50s")
+	}
+	if got := d.Post(`{"domain":"api","hitsAddend":0,"descriptors":[{"entries":[{"key":"hour","value":"x"}]}]}`); got.Code != 200 {
+		t.Errorf("hitsAddend 0 in JSON: %d %s", got.Code, got.Body)
+	}
+	servertest.WantShown(t, d.Ask("api", 1, "hour=x"), "OK; OK h 5/HOUR remaining 0 reset 59m50s")
+	servertest.WantShown(t, d.Ask("api", math.MaxUint32, "most=x"), "OK; OK  4294967295/SECOND remaining 0 reset 1s")
+	// Twice the largest cost of 32 bits does not wrap around.
+	servertest.WantShown(t, d.Ask("api", math.MaxUint32, "most=y", "most=y"),
+		"OVER_LIMIT; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s")
+}
+
+func TestDenialSaysWhenToRetry(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	for _, key := range []string{"second", "minute", "hour"} {
+		d.Ask("api", 5, key+"=x")
+	}
+	d.Ask("api", 20, "ninety=x")
+	for _, c := range []struct {
+		name string
+		cost uint32
+		keys []string
+		want string // "" for no header
+	}{
+		{"0.75 s are 1", 1, []string{"second=x"}, "1"},
+		{"the longest of all descriptors", 1, []string{"second=x", "hour=x", "minute=x"}, "3590"},
+		{"those that allow do not count", 1, []string{"day=x", "minute=x"}, "50"},
+		{"for this cost", 7, []string{"ninety=x"}, "90"},
+		{"a cost over the capacity", 6, []string{"day=x"}, ""},
+		{"of several, one never", 6, []string{"ninety=x", "day=x"}, ""},
+		{"of several, the first never", 6, []string{"day=x", "ninety=x"}, ""},
+		{"always denied", 1, []string{"closed=x"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := d.Ask("api", c.cost, c.keys...)
+			if r.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+				t.Fatalf("not denied: %s", servertest.Show(r))
+			}
+			got := ""
+			for _, h := range r.GetResponseHeadersToAdd() {
+				got += h.GetKey() + ": " + h.GetValue()
+			}
+			if c.want != "" {
+				c.want = "retry-after: " + c.want
+			}
+			if got != c.want {
+				t.Errorf("headers %q, want %q", got, c.want)
+			}
+		})
+	}
+	if h := d.Ask("api", 1, "day=fresh").GetResponseHeadersToAdd(); len(h) > 0 {
+		t.Errorf("headers of an allowed request: %v", h)
+	}
+}
+
+// TestRetryAfterIsEnough waits for exactly the retry time.
+func TestRetryAfterIsEnough(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	d.Ask("api", 20, "ninety=x")
+	servertest.WantShown(t, d.Ask("api", 1, "ninety=x"), "OVER_LIMIT; OVER_LIMIT  7/90xSECOND remaining 0 reset 4m18s; retry-after: 13")
+	d.Clock.Move(13 * time.Second)
+	if r := d.Ask("api", 1, "ninety=x"); r.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+		t.Errorf("after the retry time: %s", servertest.Show(r))
+	}
+}
+
+func TestReloadCountsOn(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	d.Ask("api", 4, "hour=x")
+	d.Write(strings.ReplaceAll(unitLimits, "unit: hour, requests_per_unit: 5", "unit: hour, requests_per_unit: 9"))
+	if err := d.Live.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	servertest.WantShown(t, d.Ask("api", 1, "hour=x"), "OK; OK h 9/HOUR remaining 4 reset 59m50s")
+}
+
+// TestHostileEntriesShareNoLimit sends each text as a caller of its own: its
+// first request passes and its second does not.
+func TestHostileEntriesShareNoLimit(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, `
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 1}
+    descriptors:
+      - key: user
+        rate_limit: {unit: hour, requests_per_unit: 1}
+`)
+	long := strings.Repeat("x", 5000)
+	var asked []*rlsv3.RateLimitRequest
+	for _, v := range []string{
+		"", " ", "\x00", "\x00\x00", "%00", "%", "%25", "{", "}", "{}", "{user}", "|", "=", "#", "~", "a", "a|user=b", "a%7Cuser=b",
+		"a#fixed_window", "\n", "\r\n", "\x7f", "é", "e\u0301", "\u2028", "\U0010ffff", "*", "null",
+		long, long + "y", "y" + long, long[:2500] + "y" + long[2500:],
+	} {
+		r := servertest.Request("api", 1, "")
+		r.Descriptors[0].Entries = append(r.Descriptors[0].Entries, servertest.Entry("user", v))
+		asked = append(asked, r)
+	}
+	asked = append(asked, servertest.Request("api", 1, "user=a,user=b"), servertest.Request("api", 1, "user=,user="), servertest.Request("api", 1, "user=a,user=b|user"))
+	for round, want := range []string{"OK", "OVER_LIMIT"} {
+		for _, r := range asked {
+			got := d.Send(r)
+			if got.GetOverallCode().String() != want || got.GetStatuses()[0].GetCurrentLimit() == nil {
+				t.Errorf("round %d: entries %.60q got %s", round, r.GetDescriptors()[0].String(), servertest.Show(got))
+			}
+		}
+	}
+}
+
+// TestDomainsDoNotShare asks two domains with equal rules and descriptors.
+func TestDomainsDoNotShare(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	d.Ask("api", 5, "hour=x")
+	servertest.WantShown(t, d.Ask("API", 5, "hour=x"), "OK; OK remaining 0")
+	servertest.WantShown(t, d.Ask("api ", 5, "hour=x"), "OK; OK remaining 0")
+	servertest.WantShown(t, d.Ask("api", 1, "hour=X"), "OK; OK h 5/HOUR remaining 4 reset 59m50s")
+}
+
+// placeStore notes the places of keys.
+type placeStore struct {
+	bucket.Store
+	mu     sync.Mutex
+	places []string
+}
+
+func (s *placeStore) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	s.mu.Lock()
+	for _, h := range hits {
+		s.places = append(s.places, string(h.Place))
+	}
+	s.mu.Unlock()
+	return s.Store.Take(ctx, hits, decisions)
+}
+
+func (s *placeStore) taken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := strings.Join(s.places, " ")
+	s.places = nil
+	return text
+}
+
+func TestHashTagPlacesKeys(t *testing.T) {
+	t.Parallel()
+	store := &placeStore{Store: servertest.Memory(t, servertest.NewClock())}
+	d := servertest.Start(t, `
+domain: api
+hash_tag: tenant
+descriptors:
+  - key: tenant
+    rate_limits:
+      - {name: a, unit: hour, requests_per_unit: 5}
+      - {name: b, unit: day, requests_per_unit: 5}
+    descriptors:
+      - {key: route, rate_limit: {name: r, unit: hour, requests_per_unit: 5}}
+  - {key: ip, rate_limit: {name: i, unit: hour, requests_per_unit: 5}}
+`, servertest.On(store))
+	for _, c := range []struct{ name, descriptors, places string }{
+		{"a tenant's limits are together", "tenant=t{1} tenant=t{1},route=/", "t{1} t{1} t{1}"},
+		{"routes of a tenant are together, and are charged apart", "tenant=v,route=/ tenant=v,route=/x", "v v"},
+		{"an empty value is a value", "tenant= tenant=,route=/", "  "},
+		{"without the entry, by the descriptor", "ip=1.2.3.4 tenant=u", "api|ip=1.2.3.4 u u"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := d.Ask("api", 1, strings.Split(c.descriptors, " ")...)
+			if got := store.taken(); got != c.places {
+				t.Errorf("places %q, want %q", got, c.places)
+			}
+			for _, s := range r.GetStatuses() {
+				if s.GetLimitRemaining() != 4 {
+					t.Errorf("each is a counter of its own: %s", servertest.Show(r))
+				}
+			}
+		})
+	}
+}
+
+// TestExactlyTheLimitIsAdmitted asks from many callers over gRPC and HTTP.
+func TestExactlyTheLimitIsAdmitted(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, `
+domain: api
+descriptors:
+  - {key: user, rate_limit: {name: u, unit: hour, requests_per_unit: 300}}
+  - key: route
+    rate_limits:
+      - {name: r, requests: 137, period: 1h, algorithm: sliding_window}
+      - {name: s, requests: 200, period: 1h}
+`)
+	var admitted atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 32 {
+		callers.Go(func() {
+			for range 20 {
+				allowed, err := isAllowed(d, i%4 == 0, servertest.Request("api", 1, "user=x", "route=/"))
+				if err != nil {
+					t.Error(err)
+				}
+				if allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if got := admitted.Load(); got != 137 {
+		t.Errorf("%d were admitted, want 137", got)
+	}
+	// Denials by the route cost the user nothing.
+	servertest.WantShown(t, d.Ask("api", 163, "user=x"), "OK; OK u 300/HOUR remaining 0 reset 59m50s")
+}
+
+// isAllowed asks over HTTP or gRPC.
+func isAllowed(d *servertest.Daemon, overHTTP bool, r *rlsv3.RateLimitRequest) (bool, error) {
+	if overHTTP {
+		p, err := d.TryFetch("POST", "http", "/json", strings.NewReader(servertest.ToJSON(d.T, r)))
+		return p.Code == 200, err
+	}
+	response, err := d.Try(r)
+	return response.GetOverallCode() == rlsv3.RateLimitResponse_OK, err
+}

@@ -1,0 +1,128 @@
+package envoyrls_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
+)
+
+func withMetadata(o *server.Options) { o.Responses.DynamicMetadata = true }
+
+// metadataOf returns envoyproxy/ratelimit's metadata of a request, made from
+// protobuf's own messages.
+func metadataOf(t testing.TB, r *rlsv3.RateLimitRequest) *structpb.Struct {
+	t.Helper()
+	descriptors := make([]any, 0)
+	for _, d := range r.GetDescriptors() {
+		entries := make([]any, 0)
+		for _, e := range d.GetEntries() {
+			entries = append(entries, e.GetKey()+"="+e.GetValue())
+		}
+		one := map[string]any{"entries": entries}
+		if d.GetHitsAddend() != nil {
+			one["hitsAddend"] = float64(d.GetHitsAddend().GetValue())
+		}
+		if d.GetLimit() != nil {
+			// protobuf makes its spaces random, so that nobody relies on them.
+			one["limit"] = strings.ReplaceAll(prototext.MarshalOptions{}.Format(d.GetLimit()), "  ", " ")
+		}
+		descriptors = append(descriptors, one)
+	}
+	all := map[string]any{"domain": r.GetDomain(), "descriptors": descriptors}
+	if r.GetHitsAddend() != 0 {
+		all["hitsAddend"] = float64(r.GetHitsAddend())
+	}
+	s, err := structpb.NewStruct(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestDynamicMetadataRepeatsTheRequest(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits, withMetadata)
+	long := strings.Repeat("x", 300)
+	with := func(r *rlsv3.RateLimitRequest, limits ...string) *rlsv3.RateLimitRequest {
+		for i, l := range limits {
+			if l != "" {
+				r.Descriptors[i].Limit = servertest.ParseOverride(t, l)
+			}
+		}
+		return r
+	}
+	for i, r := range []*rlsv3.RateLimitRequest{
+		servertest.Request("api", 0, "minute=x"),
+		servertest.Request("api", 7, "minute=x", "hour=y,and=z", ""),
+		servertest.Request("unknown", 1<<32-1, "minute=ä\n"),
+		servertest.Charging(t, 1, []string{"0", "18446744073709551615", "-3"}, "minute=x", "minute=y", "minute=z"),
+		with(servertest.Request("api", 0, "minute=x", "nothing=x", "hour=x", "free=x"), "5/HOUR", "0/YEAR", "", "4294967295/90xSECOND"),
+		servertest.Request(long, 0, servertest.Copies(50, "minute="+long)...),
+	} {
+		t.Run(fmt.Sprint("request ", i), func(t *testing.T) {
+			want := metadataOf(t, r)
+			response := d.Send(r)
+			if got := response.GetDynamicMetadata(); !proto.Equal(got, want) {
+				t.Errorf("got %v\nwant %v", got, want)
+			}
+			if len(response.GetStatuses()) != len(r.GetDescriptors()) {
+				t.Errorf("%d statuses", len(response.GetStatuses()))
+			}
+			var over rlsv3.RateLimitResponse
+			if err := protojson.Unmarshal([]byte(d.Post(servertest.ToJSON(t, r)).Body), &over); err != nil || !proto.Equal(over.GetDynamicMetadata(), want) {
+				t.Errorf("over HTTP: got %v, %v\nwant %v", over.GetDynamicMetadata(), err, want)
+			}
+		})
+	}
+	off := servertest.Start(t, unitLimits)
+	if got := off.Ask("api", 7, "minute=x").GetDynamicMetadata(); got != nil {
+		t.Errorf("without the setting: %v", got)
+	}
+}
+
+func TestDegradedAnswerHasDynamicMetadataToo(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, servertest.OneLimit, withMetadata, servertest.On(&servertest.FakeStore{
+		OnTake: func(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
+			decisions[0].Degraded = true
+			return nil
+		},
+	}))
+	r := servertest.Request("api", 2, "user=x")
+	want := metadataOf(t, r)
+	want.Fields["degraded"] = structpb.NewBoolValue(true)
+	if got := d.Send(r).GetDynamicMetadata(); !proto.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
+// Envoy sends header bytes as they are; metadata is always text.
+func TestDynamicMetadataIsAlwaysText(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, servertest.OneLimit, func(o *server.Options) { o.Responses.DynamicMetadata = true })
+	var answer []byte
+	if err := d.Conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
+		[]byte("\x0a\x03api\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff"), &answer, grpc.ForceCodec(servertest.RawCodec{})); err != nil {
+		t.Fatal(err)
+	}
+	response := new(rlsv3.RateLimitResponse)
+	if err := proto.Unmarshal(answer, response); err != nil {
+		t.Fatal(err)
+	}
+	asked := response.GetDynamicMetadata().GetFields()["descriptors"].GetListValue().GetValues()[0].GetStructValue()
+	if got := asked.GetFields()["entries"].GetListValue().GetValues()[0].GetStringValue(); got != "user=\uFFFD" {
+		t.Errorf("the entry is told as %q", got)
+	}
+}
