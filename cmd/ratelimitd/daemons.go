@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
@@ -209,7 +210,7 @@ func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.T
 	silent := slog.New(slog.DiscardHandler)
 	redisconn.LogClient(silent)
 	r.Timeout = max(r.Timeout, patience)
-	conn, err := connect(r, silent)
+	conn, err := ownredis.Connect(r, silent)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
@@ -224,7 +225,7 @@ func (t *target) ownDaemon() (address string, c *tls.Config, err error) {
 	if address == "" && own.socket == "" {
 		return "", nil, fmt.Errorf("a daemon with this environment has no %s: set %s, which is empty, or give --%s", t.port.name, t.port.setting, t.port.flag)
 	}
-	if port, ok := onAllAddresses(address); ok {
+	if port, ok := ownaddress.OnAll(address); ok {
 		address = net.JoinHostPort("127.0.0.1", port)
 	}
 	if own.socket != "" {

@@ -1,12 +1,9 @@
-package main
+package daemon
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,12 +13,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
-	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
@@ -44,21 +42,35 @@ type engine struct {
 	counted func(keys []string) int
 }
 
-func newEngine(s settings.Settings, live *rules.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
+func newEngine(version string, s settings.Settings, live *rules.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) (*engine, error) {
 	memory := newMemory(s.Memory, s.Decisions.IsWhole())
 	showMemory(metrics, memory)
 	if s.Store == settings.StoreMemory {
 		return &engine{store: memory, counted: memory.Counted}, nil
 	}
 	redisconn.LogClient(log)
-	redis, err := connect(s.Redis, log)
+	redis, err := ownredis.Connect(s.Redis, log)
 	if err != nil {
 		return nil, err
 	}
 	e := &engine{redis: redis}
-	e.fleet = fleet.New(fleet.Register{Redis: e.redis}, fleet.Options{
-		Address:     ownAddress(s.GRPC),
-		Version:     versionText(),
+	e.fleet = fleet.New(fleet.Register{Redis: e.redis}, fleetOptions(version, s, live, log))
+	showFleet(metrics, e.fleet)
+	replicas := e.fleet.Size
+	if n := s.Failure.Replicas; n > 0 {
+		replicas = func() int { return n }
+	}
+	e.fallback = fallback.New(fallback.Options{Mode: s.Failure.Mode, Local: memory, Replicas: replicas, Metrics: metrics})
+	if err := e.openRedisStore(s.Redis, tracer, metrics, log); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func fleetOptions(version string, s settings.Settings, live *rules.Live, log *slog.Logger) fleet.Options {
+	return fleet.Options{
+		Address:     ownaddress.Of(s.GRPC),
+		Version:     version,
 		HashTags:    s.Redis.HashTags,
 		StateFormat: script.StateFormat,
 		Reads:       script.Formats(),
@@ -69,21 +81,18 @@ func newEngine(s settings.Settings, live *rules.Live, tracer *tracing.Tracer, me
 			return ""
 		},
 		Log: log,
-	})
-	showFleet(metrics, e.fleet)
-	replicas := e.fleet.Size
-	if n := s.Failure.Replicas; n > 0 {
-		replicas = func() int { return n }
 	}
-	e.fallback = fallback.New(fallback.Options{Mode: s.Failure.Mode, Local: memory, Replicas: replicas, Metrics: metrics})
-	b := s.Redis.Batch
+}
+
+// openRedisStore makes the store on Redis, once its fallback and the register exist.
+func (e *engine) openRedisStore(r settings.Redis, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) error {
 	options := redisstore.Options{
 		OnClockGain:  e.fleet.Tenure().Void,
-		HashTags:     s.Redis.HashTags,
-		Batch:        redisstore.Batch{Size: b.Size, InFlight: b.InFlight, Queue: b.Queue},
-		DenialMemory: s.Redis.DenialMemory,
-		DenialBytes:  s.Redis.DenialBytes,
-		MaxClockSkew: s.Redis.MaxClockSkew,
+		HashTags:     r.HashTags,
+		Batch:        redisstore.Batch{Size: r.Batch.Size, InFlight: r.Batch.InFlight, Queue: r.Batch.Queue},
+		DenialMemory: r.DenialMemory,
+		DenialBytes:  r.DenialBytes,
+		MaxClockSkew: r.MaxClockSkew,
 		Fallback:     e.fallback,
 		Metrics:      metrics,
 		Log:          log,
@@ -93,7 +102,7 @@ func newEngine(s settings.Settings, live *rules.Live, tracer *tracing.Tracer, me
 	}
 	store, err := redisstore.New(e.redis, options)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	e.store, e.refusal, e.degrade = store, store.Refusal, store.TakeDegraded
 	e.onAnswer = func(ctx context.Context) {
@@ -101,7 +110,7 @@ func newEngine(s settings.Settings, live *rules.Live, tracer *tracing.Tracer, me
 			log.Warn(w)
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // refusedByStore returns why the store will not decide for this daemon, or nil if
@@ -123,7 +132,7 @@ func (e *engine) refuses() error {
 }
 
 // daemons returns a function that returns the daemons of the register, the ID of this one,
-// and when that was so. It is nil without Redis.
+// and the time of that list. It is nil without Redis.
 func (e *engine) daemons() func(context.Context) ([]fleet.Daemon, string, time.Time, error) {
 	if e.fleet == nil {
 		return nil
@@ -155,7 +164,7 @@ func (e *engine) tenure() *fleet.Tenure {
 // awaited returns the daemons that changes of assignments wait for.
 func (e *engine) awaited(ctx context.Context) (redislog.Awaited, error) {
 	a, err := e.fleet.Awaited(ctx)
-	all := redislog.Awaited{IDs: a.IDs, Lacks: a.Lacks}
+	all := redislog.Awaited{IDs: a.IDs, Lacks: a.Lacks, IsMoved: a.IsMoved}
 	for _, d := range a.Old {
 		all.Mute = append(all.Mute, d.ID)
 	}
@@ -180,8 +189,8 @@ func (e *engine) close() error {
 	return err
 }
 
-// newMemory returns a store in memory. The order of decisions is of use where all of
-// them are recorded, to decide them again.
+// newMemory returns a store in memory. The order of decisions is needed if all of them
+// are recorded, to replay them.
 func newMemory(m settings.Memory, ordered bool) *memstore.Store {
 	whenFull := map[settings.WhenFull]memstore.WhenFull{
 		settings.AllowWhenFull: memstore.Allow,
@@ -189,48 +198,4 @@ func newMemory(m settings.Memory, ordered bool) *memstore.Store {
 		settings.EvictWhenFull: memstore.Evict,
 	}
 	return memstore.New(memstore.Options{MaxKeys: m.MaxKeys, MaxBytes: memoryBytes(m), WhenFull: whenFull[m.WhenFull], Ordered: ordered})
-}
-
-// onAllAddresses returns the port of a listener on all addresses of the machine. It
-// returns false for any other.
-func onAllAddresses(address string) (port string, ok bool) {
-	host, port, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return port, err == nil && (host == "" || ip != nil && ip.IsUnspecified())
-}
-
-// ownAddress returns the address by which people find this daemon.
-func ownAddress(g settings.GRPC) string {
-	name, err := os.Hostname()
-	if g.Socket != "" {
-		return name + ":" + g.Socket
-	}
-	if port, ok := onAllAddresses(g.Address); ok && err == nil {
-		return net.JoinHostPort(name, port)
-	}
-	return g.Address
-}
-
-// connect returns a connection to the Redis of the settings. It is made when it is
-// first used.
-func connect(r settings.Redis, log *slog.Logger) (*redisconn.Conn, error) {
-	tlsFor, err := tlsfiles.ClientConfig(r.TLS, log)
-	if err != nil {
-		return nil, fmt.Errorf("redis.tls: %w", err)
-	}
-	return redisconn.New(redisconn.Options{
-		Mode:             redisconn.Mode(r.Mode),
-		Addresses:        r.Addresses,
-		Database:         r.Database,
-		Username:         r.Username,
-		Password:         r.CurrentPassword,
-		SentinelMaster:   r.SentinelMaster,
-		SentinelUsername: r.SentinelUsername,
-		SentinelPassword: r.SentinelPassword.Reveal(),
-		TLS:              tlsFor,
-		Prefix:           r.Prefix,
-		Timeout:          r.Timeout,
-		Script:           script.Source,
-		Log:              log,
-	})
 }

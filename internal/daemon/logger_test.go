@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ func TestLogHasNothingHidden(t *testing.T) {
 	const sent = "x\x1b\u009b\u202e\u3164\U000e0041"
 	for _, format := range []settings.LogFormat{settings.LogText, settings.LogJSON} {
 		var out bytes.Buffer
-		newLogger(&out, settings.Log{Format: format}).Info("denied", "value", sent)
+		NewLogger(&out, settings.Log{Format: format}).Info("denied", "value", sent)
 		line, ended := strings.CutSuffix(out.String(), "\n")
 		if !ended || strings.ContainsFunc(line, spelling.IsHidden) {
 			t.Errorf("%s: %q", format, out.String())

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/statsd"
 )
 
-// datadogTags are the variables by which Datadog's agent has a process tagged, and the
-// tags that its clients make of them.
+// datadogTags are the variables by which Datadog's agent tags a process, and the tags
+// that its clients make of them.
 var datadogTags = map[string]string{
 	"DD_ENTITY_ID": "dd.internal.entity_id", "DD_ENV": "env", "DD_SERVICE": "service", "DD_VERSION": "version",
 }

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// decisions are the log of decisions. All of it is nil where that is off.
+// decisions holds the log of decisions. All of it is nil if that is off.
 type decisions struct {
 	file     *sink.File
 	otlp     *sink.OTLP
@@ -26,7 +26,7 @@ type decisions struct {
 }
 
 // openDecisions opens the log of decisions.
-func openDecisions(ctx context.Context, s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (*decisions, error) {
+func openDecisions(ctx context.Context, version string, s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (*decisions, error) {
 	d := new(decisions)
 	o := &s.Decisions
 	if !o.IsOn() {
@@ -49,7 +49,7 @@ func openDecisions(ctx context.Context, s settings.Settings, metrics prometheus.
 		sinks = append(sinks, d.file)
 	}
 	if o.OTLP.Endpoint != "" {
-		if d.otlp, err = sendDecisions(ctx, s, metrics, log); err != nil {
+		if d.otlp, err = sendDecisions(ctx, version, s, metrics, log); err != nil {
 			d.close()
 			return nil, err
 		}
@@ -76,8 +76,8 @@ func recordedSettings(s settings.Settings) *decisionlog.Settings {
 }
 
 // sendDecisions sends the log of decisions to a collector.
-func sendDecisions(ctx context.Context, s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (*sink.OTLP, error) {
-	resource, err := tracing.NewResource(ctx, tracingOptions(s.Tracing))
+func sendDecisions(ctx context.Context, version string, s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (*sink.OTLP, error) {
+	resource, err := tracing.NewResource(ctx, tracingOptions(version, s.Tracing))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func sendDecisions(ctx context.Context, s settings.Settings, metrics prometheus.
 	})
 }
 
-// announce returns what has limits be in the file before decisions by them, or nil
+// announce returns what writes limits to the file before any decisions by them, or nil
 // without a file.
 func (d *decisions) announce() func(*rules.Set, []limitsfile.Text) {
 	if d.file == nil {
@@ -111,7 +111,7 @@ func (d *decisions) announce() func(*rules.Set, []limitsfile.Text) {
 	}
 }
 
-// reopen opens the file again, which somebody may have moved.
+// reopen reopens the file, which somebody may have moved.
 func (d *decisions) reopen() {
 	if d.file != nil {
 		d.file.Reopen()

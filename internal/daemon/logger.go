@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bytes"
@@ -9,7 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
-func newLogger(w io.Writer, l settings.Log) *slog.Logger {
+// NewLogger returns a log in the format of the settings.
+func NewLogger(w io.Writer, l settings.Log) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.Level}
 	if l.Format == settings.LogJSON {
 		return slog.New(slog.NewJSONHandler(visibleLog{to: w, escape: spelling.AppendJSON}, options))
@@ -17,8 +18,8 @@ func newLogger(w io.Writer, l settings.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(visibleLog{to: w, escape: appendVisibleLine}, options))
 }
 
-// visibleLog writes lines of slog with what people would not see escaped: slog itself does
-// so for some of it.
+// visibleLog writes lines of slog, and escapes what people would not see in them: slog
+// itself escapes only some of it.
 type visibleLog struct {
 	to     io.Writer
 	escape func(dst, line []byte) []byte

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // asked is how daemons ask each other who had the most.
 type asked struct {
 	line *ask.Line
-	// answer is that of the server, which is made after it.
+	// answer is that of the server, which is made later.
 	answer atomic.Pointer[func(top.Question) (top.Answer, bool)]
 }
 
@@ -22,7 +22,7 @@ func newAsked(e *engine, a *assignments, log *slog.Logger) *asked {
 		return nil
 	}
 	t := new(asked)
-	// The connection of assignments, since nobody's request waits for it.
+	// The connection of assignments, since no request waits for it.
 	t.line = ask.New(a.redis, ask.Options{ID: e.fleet.ID(), Daemons: e.daemonIDs, Answer: t.reply, Log: log})
 	return t
 }
@@ -35,21 +35,21 @@ func (t *asked) asker() func(context.Context, top.Question, func(top.Answer)) ([
 	return t.others
 }
 
-// answerWith has questions of others be answered.
+// answerWith sets what answers the questions of others.
 func (t *asked) answerWith(answer func(top.Question) (top.Answer, bool)) {
 	if t != nil {
 		t.answer.Store(&answer)
 	}
 }
 
-// run listens to questions until ctx ends.
+// run listens for questions until ctx ends.
 func (t *asked) run(ctx context.Context) {
 	if t != nil {
 		t.line.Run(ctx)
 	}
 }
 
-// reply answers another daemon's question; nothing if this one does not know.
+// reply answers another daemon's question, with nothing if this one does not know.
 func (t *asked) reply(question []byte) []byte {
 	q, err := top.DecodeQuestion(question)
 	answer := t.answer.Load()

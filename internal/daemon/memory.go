@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"log/slog"
@@ -40,8 +40,8 @@ func requestMemory(s settings.Settings) int64 {
 	return max(limit/share, 16<<20)
 }
 
-// topMemory returns how many bytes the subjects that had the most may take: those of the
-// settings, and no more than a small part of what the process may use.
+// topMemory returns how many bytes the subjects that had the most may take: as many as
+// the settings say, but no more than a small part of what the process may use.
 func topMemory(t settings.Top) int64 {
 	const share = 8
 	return min(t.Memory, debug.SetMemoryLimit(-1)/share)
@@ -49,7 +49,7 @@ func topMemory(t settings.Top) int64 {
 
 // memoryBytes returns how many bytes the memory store may take.
 func memoryBytes(m settings.Memory) int64 {
-	const eachKey = 256 // with a key of usual length
+	const eachKey = 256 // with a key of typical length
 	if m.MaxBytes != 0 {
 		return int64(m.MaxBytes)
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// limits are the rules in force and what keeps them so.
+// limits holds the rules in force and what keeps them current.
 type limits struct {
 	live *rules.Live
 	xds  *xds.Client // nil where limits come from files
 }
 
-// loadLimits loads the limits files, or those that a cache has of an xDS server.
-// announce, if set, is told of them before they are in force.
+// loadLimits loads the limits files, or the cached limits of an xDS server. announce, if
+// set, is told of them before they are in force.
 func loadLimits(s settings.Limits, tuner *gctuning.Tuner, announce func(*rules.Set, []limitsfile.Text), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
 	options := limitsfile.Options{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Announce: announce}
 	if tuner != nil {
@@ -71,12 +71,12 @@ func limitsOverXDS(s settings.Limits, options limitsfile.Options, metrics promet
 	return &limits{live: live.Live, xds: client}, nil
 }
 
-// errToldToStop ends a daemon that was told to stop before it served.
+// errToldToStop ends a daemon that was told to stop before it began to serve.
 var errToldToStop = errors.New("told to stop")
 
 // follow follows the xDS server, if limits come from one, until end is called.
 // Unless limits are optional it waits for the server's first answer, for ever if
-// need be; errToldToStop ends that.
+// necessary; it returns errToldToStop if a signal ends that.
 func (l *limits) follow(ctx context.Context, initial settings.Initial, told signals, log *slog.Logger) (end func(), err error) {
 	if l.xds == nil {
 		return func() {}, nil

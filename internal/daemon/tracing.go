@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// newTracer returns what makes spans, or nil where there are to be none.
-func newTracer(ctx context.Context, s settings.Tracing, metrics prometheus.Registerer, log *slog.Logger) (*tracing.Tracer, error) {
+// newTracer returns what makes spans, or nil if there are to be none.
+func newTracer(ctx context.Context, version string, s settings.Tracing, metrics prometheus.Registerer, log *slog.Logger) (*tracing.Tracer, error) {
 	if !s.Enabled {
 		return nil, nil
 	}
-	o := tracingOptions(s)
+	o := tracingOptions(version, s)
 	o.Metrics, o.Log = metrics, log
 	t, err := tracing.New(ctx, o)
 	if err != nil {
@@ -29,8 +29,8 @@ func newTracer(ctx context.Context, s settings.Tracing, metrics prometheus.Regis
 	return t, nil
 }
 
-// tracingOptions returns the options of a tracer, but for its metrics and its log.
-func tracingOptions(s settings.Tracing) tracing.Options {
+// tracingOptions returns the options of a tracer, except for its metrics and its log.
+func tracingOptions(version string, s settings.Tracing) tracing.Options {
 	protocol := map[settings.TracingProtocol]string{settings.TracingHTTP: tracing.ProtocolHTTP, settings.TracingGRPC: tracing.ProtocolGRPC}
 	return tracing.Options{
 		Endpoint:          s.Endpoint,
@@ -40,7 +40,7 @@ func tracingOptions(s settings.Tracing) tracing.Options {
 		ServiceName:       s.ServiceName,
 		ServiceNamespace:  s.ServiceNamespace,
 		ServiceInstanceID: s.ServiceInstanceID,
-		Version:           versionText(),
+		Version:           version,
 		Values:            s.Values,
 		Environment:       os.Getenv,
 	}

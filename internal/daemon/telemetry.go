@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"log/slog"
@@ -13,9 +13,9 @@ import (
 // telemetryLogEvery spaces lines about what is sent to a collector.
 const telemetryLogEvery = time.Minute
 
-// logTelemetry logs what OpenTelemetry's library tells by itself, such as that a
-// collector refused a part of what it got: of spans, or of the log of decisions. There
-// is one place for that in a process, and each would go to its standard log.
+// logTelemetry logs what OpenTelemetry's library reports by itself, such as that a
+// collector refused some of the spans or of the log of decisions. A process has one
+// handler for that, which by default writes to the standard log.
 func logTelemetry(log *slog.Logger) {
 	var lines logthin.Thinner
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"runtime"
@@ -13,7 +13,7 @@ import (
 
 // newMetrics returns the registry of /metrics, with the metrics of the process
 // itself. Other packages add theirs.
-func newMetrics() *prometheus.Registry {
+func newMetrics(version string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -22,13 +22,13 @@ func newMetrics() *prometheus.Registry {
 	promauto.With(registry).NewGauge(prometheus.GaugeOpts{
 		Name:        "ratelimitd_build_info",
 		Help:        "1, with the version of the daemon and of the Go that built it.",
-		ConstLabels: prometheus.Labels{"version": versionText(), "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	}).Set(1)
 	return registry
 }
 
-// showFleet adds the metrics of the register of daemons. They are what the daemon
-// learnt when it last signed in: nothing is asked of Redis for them.
+// showFleet adds the metrics of the register of daemons. They are what the daemon learnt
+// when it last signed in: Redis is not asked for them.
 func showFleet(registry prometheus.Registerer, members *fleet.Membership) {
 	factory := promauto.With(registry)
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
@@ -45,7 +45,7 @@ func showFleet(registry prometheus.Registerer, members *fleet.Membership) {
 	}, func() float64 { return float64(members.Tenure().Losses()) })
 }
 
-// oneIf returns what a gauge that answers yes or no shows.
+// oneIf returns the value of a gauge that says yes or no.
 func oneIf(yes bool) float64 {
 	if yes {
 		return 1

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"fmt"
@@ -12,14 +12,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
-// accessFiles are the files that say who may do what; each is nil where it is not set.
+// accessFiles are the files that say who may do what; each is nil if it is not set.
 type accessFiles struct {
 	members *access.LiveMembers
 	callers *access.LiveCallers
 }
 
-// loadAccess loads the files. One that has errors ends the daemon: without it nobody
-// would be known, or everybody let in.
+// loadAccess loads the files. A file with errors ends the daemon: without it nobody would
+// be known, or everybody would be let in.
 func loadAccess(s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (accessFiles, error) {
 	var a accessFiles
 	if path := s.Admin.TokensFile; path != "" && s.Admin.Address != "" {
@@ -39,7 +39,7 @@ func loadAccess(s settings.Settings, metrics prometheus.Registerer, log *slog.Lo
 	return a, nil
 }
 
-// files returns the files that are loaded again when they change.
+// files returns the files that are reloaded when they change.
 func (a accessFiles) files() []reloader {
 	var all []reloader
 	if a.members != nil {

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -15,27 +15,29 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// assignments are the store of assignments, and what it needs of the server, which
-// is made after it.
+// assignments are the store of assignments, and what it needs of the server, which is
+// made later.
 type assignments struct {
 	assign.Store
 	settle atomic.Pointer[func()]
-	// known says that decisions may be made: all are loaded, or the store does not
-	// answer.
+	// known says that decisions may be made: all are loaded, or there is a snapshot, or
+	// the store does not answer.
 	known atomic.Bool
-	// load loads them. It is nil where Run does that.
+	// load loads them. It is nil if Run does that.
 	load func(context.Context) error
-	// log has them in Redis, and redis is its connection; both are nil without Redis.
+	// log keeps them in Redis, and redis is its connection; both are nil without Redis.
 	log   *redislog.Store
 	redis *redisconn.Conn
 }
 
-// changesWithin is how long a command about assignments may take at least: imports
-// have large ones, and nobody's request waits for them.
+// changesWithin is the least timeout of commands about assignments: imports send large
+// ones, and no request waits for them.
 const changesWithin = 2 * time.Second
 
 // newAssignments opens the store of assignments: where the states of limits are, or
@@ -76,13 +78,13 @@ func (a *assignments) openFile(s settings.Settings, _ *engine, hooks assign.Hook
 func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hooks, log *slog.Logger) error {
 	r := s.Redis
 	r.Timeout = max(r.Timeout, changesWithin)
-	conn, err := connect(r, log)
+	conn, err := ownredis.Connect(r, log)
 	if err != nil {
 		return err
 	}
 	store, err := redislog.New(conn, redislog.Options{
 		ID:        e.fleet.ID(),
-		Name:      ownAddress(s.GRPC),
+		Name:      ownaddress.Of(s.GRPC),
 		CachePath: s.Assignments.CachePath,
 		Where: redislog.Where{Mode: string(s.Redis.Mode), Addresses: s.Redis.Addresses, Master: s.Redis.SentinelMaster,
 			Database: s.Redis.Database, Prefix: s.Redis.Prefix},
@@ -104,7 +106,7 @@ func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hoo
 	return nil
 }
 
-// close ends the use of the store.
+// close closes the store.
 func (a *assignments) close() error {
 	err := a.Store.Close()
 	if a.redis != nil {
@@ -113,7 +115,7 @@ func (a *assignments) close() error {
 	return err
 }
 
-// settleWith has changes wait until no decision is left that was begun before them.
+// settleWith makes changes wait until no decision is left that began before them.
 func (a *assignments) settleWith(settle func()) { a.settle.Store(&settle) }
 
 func (a *assignments) show(metrics prometheus.Registerer) {
@@ -158,8 +160,7 @@ func (a *assignments) losses() (losses, restored uint64) {
 	return a.log.Losses()
 }
 
-// lacks returns why requests should go to other daemons than one with these assignments,
-// or nil.
+// lacks returns why a daemon with these assignments should not get requests, or nil.
 func (a *assignments) lacks() error {
 	if a.log == nil {
 		return nil
@@ -179,19 +180,21 @@ func (a *assignments) loading() error {
 }
 
 const (
-	// loadsUnseen is for how long a start waits for assignments before ports are
-	// served, once it is known whether Redis answers: callers of a daemon with some
-	// thousands get no error then.
+	// loadsUnseen is how long a start waits for assignments before it serves its ports,
+	// once it is known whether Redis answers: callers of a daemon with a few thousand of
+	// them then get no error.
 	loadsUnseen = 500 * time.Millisecond
-	// answersSoon is how long a daemon waits for Redis to answer, and loadsWithin for
-	// all to be loaded from it, before it decides without them.
+	// answersSoon is how long a daemon waits for Redis to answer, or, with a snapshot,
+	// for all assignments to be loaded, before it decides without them. loadsWithin is
+	// how long it waits for that without a snapshot.
 	answersSoon = 2 * time.Second
 	loadsWithin = 30 * time.Second
 )
 
 // run loads assignments and follows their changes, until ctx ends. It returns once all
-// are loaded, or soon. Nothing is decided until they are, or Redis does not answer; they
-// then hold from when it does. fail is called if they can never be loaded.
+// are loaded, or after a short wait. Nothing is decided until they are, or Redis turns
+// out not to answer; they then hold from when it does. fail is called if they can never
+// be loaded.
 func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitGroup, log *slog.Logger, fail func(error)) {
 	background.Go(func() {
 		if a.load != nil {
@@ -224,6 +227,10 @@ func (a *assignments) await(ctx context.Context, e *engine, log *slog.Logger) {
 	began := time.Now()
 	for !a.Loaded() || !e.tenure().Holds() {
 		waited := time.Since(began)
+		if a.log != nil && waited > answersSoon && a.log.HasSnapshot() {
+			log.Warn("assignments are those of the snapshot until Redis has all of them again; answers are marked as degraded until then")
+			break
+		}
 		if a.log != nil && (waited > loadsWithin || a.log.IsForbidden() || waited > answersSoon && e.store.Ping(ctx) != nil) {
 			log.Warn("assignments are not loaded yet: plans, blocks and numbers of customers do not hold until they are")
 			break

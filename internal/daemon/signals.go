@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// signals are the channels of the signals that the daemon acts on. Each kind has
-// one of its own, so that a flood of one never hides the other.
+// signals are the channels of the signals that the daemon acts on. Each kind has its own
+// channel, so that a flood of one never hides the other.
 type signals struct {
 	stop, reload chan os.Signal
 }
@@ -48,8 +48,7 @@ func (s signals) stopWhenTold(ctx context.Context, drain time.Duration, stop cha
 	}
 }
 
-// reloadWhenTold loads the files at SIGHUP, and opens that of the log of decisions
-// again.
+// reloadWhenTold reloads the files at SIGHUP, and reopens that of the log of decisions.
 func (s signals) reloadWhenTold(ctx context.Context, loaded []reloader, decisions *decisions, log *slog.Logger) {
 	for {
 		select {

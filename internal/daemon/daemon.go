@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/gctuning"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// Run opens what the daemon is made of, and runs it until a signal or a failure.
+func Run(ctx context.Context, version string, s settings.Settings, log *slog.Logger) error {
+	told := notifySignals()
+	defer told.end()
+	log.Info("starting", "version", version)
+	p := parts{version: version, tuner: tuneGC(log), metrics: newMetrics(version), log: log}
+	defer p.close()
+	log.Debug("settings in force", "settings", s)
+	logTelemetry(log)
+	if err := p.openFiles(ctx, s); err != nil {
+		return err
+	}
+	err := p.openStore(ctx, s, told)
+	if errors.Is(err, errToldToStop) {
+		log.Info("stopped")
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return p.run(ctx, s, told)
+}
+
+// parts are what the server is wired from. auth, tracer and tuner may be nil.
+type parts struct {
+	version   string
+	limits    *limits
+	auth      *forwardauth.Live
+	who       accessFiles
+	engine    *engine
+	assigned  *assignments
+	asked     *asked
+	tracer    *tracing.Tracer
+	tuner     *gctuning.Tuner
+	decisions *decisions
+	metrics   *prometheus.Registry
+	log       *slog.Logger
+	// closing ends the parts, in the order in which they were opened.
+	closing []func()
+}
+
+// onClose adds what ends a part. Parts that are opened later end earlier.
+func (p *parts) onClose(end func()) { p.closing = append(p.closing, end) }
+
+// close ends the parts, the last one first.
+func (p *parts) close() {
+	for _, end := range slices.Backward(p.closing) {
+		end()
+	}
+}
+
+// openFiles loads what files say, and opens what is written.
+func (p *parts) openFiles(ctx context.Context, s settings.Settings) (err error) {
+	if p.decisions, err = openDecisions(ctx, p.version, s, p.metrics, p.log); err != nil {
+		return err
+	}
+	p.onClose(p.decisions.close)
+	if p.limits, err = loadLimits(s.Limits, p.tuner, p.decisions.announce(), p.metrics, p.log); err != nil {
+		return err
+	}
+	if p.auth, err = loadAuth(s.Auth, p.log); err != nil {
+		return err
+	}
+	if p.who, err = loadAccess(s, p.metrics, p.log); err != nil {
+		return err
+	}
+	if p.tracer, err = newTracer(ctx, p.version, s.Tracing, p.metrics, p.log); err != nil {
+		return err
+	}
+	if p.tracer != nil {
+		p.onClose(p.tracer.Close)
+	}
+	return nil
+}
+
+// openStore opens the store and that of assignments, once there are limits. It returns
+// errToldToStop if a signal comes first.
+func (p *parts) openStore(ctx context.Context, s settings.Settings, told signals) (err error) {
+	if p.engine, err = newEngine(p.version, s, p.limits.live, p.tracer, p.metrics, p.log); err != nil {
+		return err
+	}
+	p.onClose(func() { _ = p.engine.close() })
+	if err := p.engine.refusedByStore(ctx); err != nil {
+		return err
+	}
+	endLimits, err := p.limits.follow(ctx, s.Limits.Initial, told, p.log)
+	if err != nil {
+		return err
+	}
+	p.onClose(endLimits)
+	if p.assigned, err = newAssignments(s, p.engine, p.metrics, p.log); err != nil {
+		return err
+	}
+	p.onClose(func() { _ = p.assigned.close() })
+	if p.tuner != nil {
+		p.assigned.Table().OnFilling(p.tuner.Filling)
+	}
+	p.asked = newAsked(p.engine, p.assigned, p.log)
+	return nil
+}
+
+// run opens the ports and serves until a signal or a failure. Nothing that it starts
+// outlives it.
+func (p *parts) run(ctx context.Context, s settings.Settings, told signals) error {
+	srv, err := p.newServer(s)
+	if err != nil {
+		return err
+	}
+	p.assigned.settleWith(srv.Settle)
+	p.asked.answerWith(srv.Top)
+
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	files := p.files()
+	p.begin(ctx, s, files, &background)
+	stop, failed := make(chan time.Duration), make(chan error, 1)
+	p.assigned.run(ctx, p.engine, &background, p.log, func(err error) {
+		failed <- err
+		select {
+		case stop <- 0:
+		case <-ctx.Done():
+		}
+	})
+	background.Go(func() { p.asked.run(ctx) })
+	background.Go(func() { told.stopWhenTold(ctx, s.DrainDelay, stop) })
+	background.Go(func() { told.reloadWhenTold(ctx, files, p.decisions, p.log) })
+	if err := srv.Run(stop); err != nil {
+		return err
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+	}
+	p.log.Info("stopped")
+	return nil
+}
+
+// begin starts what the server needs before it serves, and what runs until ctx ends.
+func (p *parts) begin(ctx context.Context, s settings.Settings, files []reloader, background *sync.WaitGroup) {
+	background.Go(func() { gctuning.GiveBack(ctx) })
+	if s.Limits.Watch {
+		for _, f := range files {
+			background.Go(func() { f.Watch(ctx) })
+		}
+	}
+	if members := p.engine.fleet; members != nil {
+		// Before anything is served: the register may forbid it.
+		_ = members.SignIn(ctx) // which logs
+		background.Go(func() { members.Run(ctx) })
+	}
+}
+
+// files returns the files that are reloaded when they change.
+func (p *parts) files() []reloader {
+	var all []reloader
+	if p.limits.xds == nil {
+		all = append(all, p.limits.live)
+	}
+	if p.auth != nil {
+		all = append(all, p.auth)
+	}
+	return append(all, p.who.files()...)
+}
