@@ -1,0 +1,86 @@
+package ask_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+)
+
+func TestSupportCommands(t *testing.T) {
+	f := clitest.StartFakeAdmin(t)
+	f.Run(t, "assign", "--domain", "api", "tenant=acme", "--plan", "pro", "--reason", "contract")
+	f.Run(t, "unassign", "--domain", "api", "tenant=acme", "--reason", "over")
+	for _, c := range []struct{ args, want string }{
+		{"inspect --domain api tenant=acme", `└─ tenant=acme: denied
+   ├─ rule tenant (limits.yaml:3), plan pro
+   ├─ limit day: 250 at once, then about one every 5m 46s, numbers of an assignment
+   │  ├─ denies: 0 of 250 left, would allow this in 1m 30s
+   │  └─ key k
+   └─ limit: 10 at once, then 10 a second
+      ├─ allows: 9 of 10 left, full again in 100ms
+      └─ key k2
+`},
+		{"explain --domain api tenant=acme", "It would pass.\n└─ tenant=acme: allowed\n   └─ no rule\n"},
+		{"reset --domain api tenant=acme", "reset  tenant=acme of api: day, the limit without a name\n"},
+		{"reset --domain api tenant=acme --limit day", "reset  tenant=acme of api: day\n"},
+		{"audit --domain api tenant=acme", `2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; until then plan pro (reason: "contract"); ended with the reason "over"
+2026-05-04T03:02:01Z  ops  tenant=acme of api: plan pro (reason: "contract")
+`},
+		{"audit --most 1", "2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; until then plan pro (reason: \"contract\"); ended with the reason \"over\"\n"},
+		{"audit --domain login", "nothing was changed\n"},
+		{"audit --domain logn", "nothing was changed\n"},
+		{"assignments", "nothing is assigned\n"},
+	} {
+		out, stderr, code := f.Run(t, strings.Fields(c.args)...)
+		if code != 0 || out != c.want {
+			t.Errorf("%s exits with %d: %q\n%s\nwant\n%s", c.args, code, stderr, out, c.want)
+		}
+	}
+}
+
+// Each line of --json is one object, with the names of the API.
+func TestJSONHasALineForEachResult(t *testing.T) {
+	f := clitest.StartFakeAdmin(t)
+	for _, c := range []struct {
+		args  string
+		lines int
+		field string
+	}{
+		{"assign --json --domain api tenant=a tenant=b --plan pro", 2, "outcome"},
+		{"block --json --domain api tenant=c", 1, "after"},
+		{"assignments --json", 3, "made_by"},
+		{"audit --json", 3, "made_by"},
+		{"inspect --json --domain api tenant=a", 1, "descriptor"},
+		{"explain --json --domain api tenant=a tenant=b", 1, "summary"},
+		{"reset --json --domain api tenant=a", 1, "limits"},
+		{"unassign --json --domain api tenant=a", 1, "outcome"},
+		{"unblock --json --domain api tenant=c", 1, "before"},
+	} {
+		out, stderr, code := f.Run(t, strings.Fields(c.args)...)
+		lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+		if code != 0 || len(lines) != c.lines {
+			t.Errorf("%s exits with %d: %q\n%s", c.args, code, stderr, out)
+		}
+		for _, line := range lines {
+			var m map[string]any
+			if err := json.Unmarshal([]byte(line), &m); err != nil || m[c.field] == nil {
+				t.Errorf("%s prints %s, which lacks %s: %v", c.args, line, c.field, err)
+			}
+		}
+	}
+}
+
+// Who asks about a domain that there is not is told so.
+func TestUnknownDomainIsToldOf(t *testing.T) {
+	f := clitest.StartFakeAdmin(t)
+	for args, want := range map[string]string{
+		"assignments --domain logn": "no limits have the domain \"logn\"\n", "audit --domain logn": "no limits have the domain \"logn\"\n",
+		"assignments --domain login": "", "assignments": "",
+	} {
+		if _, stderr, code := f.Run(t, strings.Fields(args)...); code != 0 || stderr != want {
+			t.Errorf("%s exits with %d: %q, want %q", args, code, stderr, want)
+		}
+	}
+}

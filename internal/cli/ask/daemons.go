@@ -1,0 +1,257 @@
+package ask
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
+	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// patience is the least time to wait for Redis: the command has no connection yet.
+const patience = 3 * time.Second
+
+// DaemonsCommand lists the daemons that share a Redis, by asking one or by their register.
+func DaemonsCommand() *cobra.Command {
+	var q daemonsQuery
+	q.to = dial.ToAdmin(q.settings)
+	cmd := &cobra.Command{
+		Use:   "daemons",
+		Short: "List the daemons that share a Redis",
+		Long: `Lists the daemons that share a Redis, and says so when their rules differ. It
+asks the admin API of one of them. With --store and the --redis flags, which are
+those of serve, it reads the register in Redis itself; so it does if the
+environment says how to reach Redis and the admin API does not answer.
+
+Exits with 0 when the daemons have the same rules, even when the register is
+empty, and with 1 when their rules differ or cannot be found out.`,
+		Example: `  ratelimitd daemons
+  ratelimitd daemons --admin-address 10.0.0.7:6070 --token-file token --json
+  ratelimitd daemons --store redis --redis-addresses 10.0.0.5:6379`,
+		Args: cmdline.NoArguments,
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&q.file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
+	jsonline.Bind(fs, &q.asJSON, "each daemon")
+	q.to.Bind(fs)
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	bindStoreFlags(own)
+	fs.AddFlagSet(own)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q.flags = fs
+		return q.run(cmd, own)
+	}
+	return cmd
+}
+
+// run asks Redis if a flag for that was given, and a daemon if another flag says how to
+// reach one.
+func (q *daemonsQuery) run(cmd *cobra.Command, own *pflag.FlagSet) error {
+	store := firstChanged(own)
+	adminFlags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	q.flags.VisitAll(func(f *pflag.Flag) {
+		if own.Lookup(f.Name) == nil && !slices.Contains([]string{"config", "json", "help", "timeout"}, f.Name) {
+			adminFlags.AddFlag(f)
+		}
+	})
+	api := firstChanged(adminFlags)
+	if store != "" && api != "" {
+		return fmt.Errorf("found --%s beside --%s; allowed: one of them, to ask Redis or to ask a daemon", store, api)
+	}
+	list, err := q.ask(cmd, store != "", api != "")
+	if err != nil {
+		return err
+	}
+	return q.tell(cmd, list)
+}
+
+// firstChanged returns the name of the first given flag, or "".
+func firstChanged(fs *pflag.FlagSet) (name string) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Changed && name == "" {
+			name = f.Name
+		}
+	})
+	return name
+}
+
+// daemonsQuery is how to ask for the daemons.
+type daemonsQuery struct {
+	to     dial.Target
+	file   string
+	asJSON bool
+	flags  *pflag.FlagSet
+	// loaded holds the settings once loaded, with what is wrong with them.
+	loaded *loadedSettings
+	// under says where the register that was read is.
+	under string
+}
+
+type loadedSettings struct {
+	settings.Settings
+	warnings []string
+	err      error
+}
+
+// settings returns the settings from the flags, the environment and the file.
+func (q *daemonsQuery) settings() (settings.Settings, error) {
+	if q.loaded == nil {
+		q.loaded = new(loadedSettings)
+		q.loaded.Settings, q.loaded.warnings, q.loaded.err = settings.Load(q.flags, os.Environ(), q.file)
+	}
+	return q.loaded.Settings, q.loaded.err
+}
+
+// ask asks Redis or a daemon or, if neither was chosen, first one and then the other.
+func (q *daemonsQuery) ask(cmd *cobra.Command, fromRedis, fromDaemon bool) (*adminv1.ListDaemonsResponse, error) {
+	if fromRedis {
+		return q.fromRegister(cmd)
+	}
+	list, err := q.fromDaemon(cmd)
+	if err == nil || fromDaemon {
+		return list, err
+	}
+	s, wrong := q.settings()
+	switch {
+	case wrong != nil:
+		return nil, fmt.Errorf("settings:\n%w", wrong)
+	case s.Store != settings.StoreRedis:
+		return nil, fmt.Errorf("%w\nstore is %s: such daemons do not know of each other, and there is no register in Redis to ask instead; --store redis and --redis-addresses name one", err, s.Store)
+	}
+	list, failed := q.fromRegister(cmd)
+	if failed != nil {
+		return nil, fmt.Errorf("%w\n%w", err, failed)
+	}
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "the register in Redis was read, since the admin API cannot be had: "+spelling.Visible(why))
+	return list, nil
+}
+
+func (q *daemonsQuery) fromDaemon(cmd *cobra.Command) (list *adminv1.ListDaemonsResponse, err error) {
+	err = q.to.WithAdmin(func(a dial.Admin) error {
+		list, err = dial.Call(cmd.Context(), a, a.ListDaemons, &adminv1.ListDaemonsRequest{})
+		return err
+	})
+	return list, err
+}
+
+func (q *daemonsQuery) fromRegister(cmd *cobra.Command) (*adminv1.ListDaemonsResponse, error) {
+	s, err := q.settings()
+	if err != nil {
+		return nil, fmt.Errorf("settings:\n%w", err)
+	}
+	for _, w := range q.loaded.warnings {
+		fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+w)
+	}
+	if s.Store != settings.StoreRedis {
+		return nil, fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
+	}
+	q.under = fmt.Sprintf(" under the prefix %q", s.Redis.Prefix)
+	daemons, at, err := readRegister(cmd.Context(), s.Redis)
+	if err != nil {
+		return nil, err
+	}
+	list := &adminv1.ListDaemonsResponse{SameRules: fleet.RulesDiffer(daemons) == "", At: timestamppb.New(at)}
+	for i := range daemons {
+		list.Daemons = append(list.Daemons, adminapi.ShowDaemon(&daemons[i], ""))
+	}
+	return list, nil
+}
+
+// tell prints the daemons.
+func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsResponse) (err error) {
+	switch {
+	case q.asJSON:
+		for _, d := range list.GetDaemons() {
+			err = errors.Join(err, jsonline.Message(cmd.OutOrStdout(), d))
+		}
+	case len(list.GetDaemons()) == 0:
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in%s\n", q.under)
+	default:
+		err = printDaemons(terminal.Table(cmd.OutOrStdout()), list)
+	}
+	if err != nil || list.GetSameRules() {
+		return err
+	}
+	var rules []fleet.Daemon
+	for _, d := range list.GetDaemons() {
+		rules = append(rules, fleet.Daemon{ID: d.GetId(), Address: d.GetAddress(), Rules: d.GetRules()})
+	}
+	fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "rules differ: "+spelling.Visible(fleet.RulesDiffer(rules)))
+	return exit.Code(exit.Error)
+}
+
+// bindStoreFlags defines the flags of settings that say where the store is.
+func bindStoreFlags(fs *pflag.FlagSet) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	settings.BindFlags(all)
+	all.VisitAll(func(f *pflag.Flag) {
+		if f.Name == "store" || strings.HasPrefix(f.Name, "redis-") {
+			fs.AddFlag(f)
+		}
+	})
+}
+
+// readRegister returns the daemons in the register, and the time at which it was read, by
+// the clock of Redis.
+func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.Time, error) {
+	silent := slog.New(slog.DiscardHandler)
+	redisconn.LogClient(silent)
+	r.Timeout = max(r.Timeout, patience)
+	conn, err := ownredis.Connect(r, silent)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	daemons, at, err := fleet.Register{Redis: conn}.Daemons(ctx)
+	if err != nil {
+		err = fmt.Errorf("the register of daemons cannot be read (redis.mode %s, redis.addresses %s): %w", r.Mode, strings.Join(r.Addresses, ","), err)
+	}
+	return daemons, at, errors.Join(err, conn.Close())
+}
+
+func printDaemons(w io.Writer, list *adminv1.ListDaemonsResponse) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tTAGS\tSTATE\tRULES\tUP\tSEEN")
+	at := time.Now()
+	if list.GetAt() != nil { // an older daemon does not say
+		at = list.GetAt().AsTime()
+	}
+	for _, d := range list.GetDaemons() {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s ago\n", spelling.Visible(d.GetId()), spelling.Visible(d.GetAddress()), cmp.Or(spelling.Visible(d.GetVersion()), "-"),
+			numberOrDash(d.GetHashTags()), numberOrDash(d.GetStateFormat()), cmp.Or(spelling.Visible(fleet.ShortRules(d.GetRules())), "-"),
+			timespan.Format(at.Sub(d.GetStarted().AsTime())), timespan.Format(at.Sub(d.GetSeen().AsTime())))
+	}
+	return t.Flush()
+}
+
+// numberOrDash formats a number, and 0 as a dash.
+func numberOrDash(n uint32) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,57 @@
+package ask
+
+import (
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// ExplainCommand says what a request would get, and why.
+func ExplainCommand(load dial.Loader) *cobra.Command {
+	to := dial.ToAdmin(load)
+	domain, asJSON, cost := "", false, int64(1)
+	cmd := &cobra.Command{
+		Use:   "explain --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Say what a request would get, and why",
+		Long: `Says what a request would get and why: which rule each descriptor matches and
+which it does not, which plan and assignments hold, and what is left of each
+limit. The arguments are those of query. It takes nothing.`,
+		Example: `  ratelimitd explain --domain api user=alice
+  ratelimitd explain --domain tenants plan=free,tenant=acme tenant=acme,user=bob`,
+		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
+		ValidArgsFunction: complete.Entries(load),
+	}
+	complete.BindDomain(cmd, &domain, load)
+	cmd.Flags().Var(flags.Number(&cost, 1, math.MaxUint32), "cost", "what the request would take")
+	jsonline.Bind(cmd.Flags(), &asJSON, "the answer")
+	to.Bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		take, err := subjecttext.Take(domain, args)
+		if err != nil {
+			return err
+		}
+		for _, d := range take.Descriptors {
+			d.Cost = new(uint64(cost))
+		}
+		return to.WithAdmin(func(a dial.Admin) error {
+			r, err := dial.Call(cmd.Context(), a, a.Explain, &adminv1.ExplainRequest{Take: take})
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return jsonline.Message(cmd.OutOrStdout(), r)
+			}
+			return writeExplainTree(cmd.OutOrStdout(), r, terminal.Columns(cmd.OutOrStdout()))
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,45 @@
+package ask
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// InspectCommand shows what is left of the limits of subjects.
+func InspectCommand(load dial.Loader) *cobra.Command {
+	to := dial.ToAdmin(load)
+	domain, asJSON := "", false
+	cmd := &cobra.Command{
+		Use:   "inspect --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Show what is left of a customer's limits",
+		Long: `Shows the limits of a customer, such as tenant=acme: what is left of each, and
+where its numbers come from. It takes nothing.`,
+		Example:           `  ratelimitd inspect --domain api user=alice`,
+		Args:              cmdline.AtLeastOne(subjecttext.Argument),
+		ValidArgsFunction: complete.Entries(load),
+	}
+	complete.BindDomain(cmd, &domain, load)
+	jsonline.Bind(cmd.Flags(), &asJSON, "each answer")
+	to.Bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return to.EachSubject(args, func(a dial.Admin, entries []*ratelimitv1.Entry) error {
+			r, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: domain, Entries: entries})
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return jsonline.Message(cmd.OutOrStdout(), r)
+			}
+			return writeInspectTree(cmd.OutOrStdout(), r, terminal.Columns(cmd.OutOrStdout()))
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,310 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
+	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+type query struct {
+	to      dial.Target
+	domain  string
+	cost    int64
+	peek    bool
+	count   int64
+	json    bool
+	timeout time.Duration
+}
+
+// QueryCommand asks the daemon with the settings that load returns, or the one that its
+// flags name.
+func QueryCommand(load dial.Loader) *cobra.Command {
+	q := query{to: dial.ToGRPC(load), cost: 1, count: 1, timeout: 2 * time.Second}
+	cmd := &cobra.Command{
+		Use:   "query --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Ask a running daemon for decisions",
+		Long: `Asks a running daemon, as its callers do, and prints what each limit says. Each
+argument is one descriptor: its entries, separated by commas. A backslash makes
+the next character part of a key or value, except in \u{1b}, which is U+001B.
+
+These are real requests: what is allowed is charged, unless --peek only asks
+what would be. Exits with 0 when all were allowed, with 3 when one was denied,
+and with 1 on an error.`,
+		Example: `  ratelimitd query --domain api user=alice
+  ratelimitd query --domain api --peek user=alice
+  ratelimitd query --domain api --count 12 user=alice,route=/search plan=free
+  ratelimitd query --domain batch --cost 50 --json job=report`,
+		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
+		ValidArgsFunction: complete.Entries(load),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := q.run(cmd.Context(), cmd.OutOrStdout(), args)
+			var code exit.Code
+			if (err == nil || errors.As(err, &code)) && !q.json && q.to.IsOwn() {
+				q.tellRules(cmd, load, args)
+			}
+			return err
+		},
+	}
+	q.to.Bind(cmd.Flags())
+	fs := cmd.Flags()
+	complete.BindDomain(cmd, &q.domain, load)
+	fs.Var(flags.Number(&q.cost, 1, math.MaxUint32), "cost", "what each request takes")
+	fs.BoolVar(&q.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
+	fs.Var(flags.Number(&q.count, 1, math.MaxInt32), "count", "how often to ask")
+	jsonline.Bind(fs, &q.json, "each answer")
+	fs.Var(flags.Wait(&q.timeout), "timeout", "how long to wait for each answer")
+	cmd.MarkFlagsMutuallyExclusive("cost", "peek")
+	return cmd
+}
+
+func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
+	request, err := q.request(args)
+	if err != nil {
+		return err
+	}
+	args = visibleArgs(args, request)
+	conn, err := q.to.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := ratelimitv1.NewRateLimitServiceClient(conn)
+	denied, unmatched := false, false
+	for range q.count {
+		response, err := q.take(ctx, client, request)
+		if err != nil {
+			return q.to.Failure(conn, err)
+		}
+		denied = denied || !response.GetAllowed()
+		unmatched = unmatched || !everyDescriptorHasALimit(len(args), response)
+		if err := q.print(out, args, response); err != nil {
+			return err
+		}
+	}
+	if (denied || unmatched) && !q.json {
+		// The answer has limits, but not the rules that they come from.
+		if _, err := fmt.Fprintf(out, "why: ratelimitd explain --domain %s\n", shellWords(append([]string{q.domain}, args...))); err != nil {
+			return err
+		}
+	}
+	if denied {
+		return exit.Code(exit.Denied)
+	}
+	return nil
+}
+
+// request returns the request to send.
+func (q *query) request(args []string) (*ratelimitv1.TakeRequest, error) {
+	request, err := subjecttext.Take(q.domain, args)
+	if err != nil {
+		return nil, err
+	}
+	cost := uint64(q.cost)
+	if q.peek {
+		cost = 0
+	}
+	for _, d := range request.Descriptors {
+		d.Cost = &cost
+	}
+	return request, nil
+}
+
+// take asks once, within the user's timeout.
+func (q *query) take(ctx context.Context, client ratelimitv1.RateLimitServiceClient, request *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	return client.Take(ctx, request)
+}
+
+func (q *query) print(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
+	if q.json {
+		return jsonline.Answer(out, r)
+	}
+	return printDecision(terminal.Table(out), args, r)
+}
+
+// visibleArgs returns the arguments of a request as they are, or spelled differently if
+// people would not see all of one.
+func visibleArgs(args []string, request *ratelimitv1.TakeRequest) []string {
+	shown := slices.Clone(args)
+	for i, arg := range args {
+		if spelling.Visible(arg) != arg {
+			shown[i] = subjecttext.Format(request.GetDescriptors()[i].GetEntries())
+		}
+	}
+	return shown
+}
+
+// tellRules prints the rule that each descriptor matches, as far as the daemon's admin
+// port tells: the answer to a caller only has limits.
+func (q *query) tellRules(cmd *cobra.Command, load dial.Loader, args []string) {
+	dial.AskQuietly(cmd, load, func(ctx context.Context, client adminv1.AdminServiceClient) {
+		request, err := subjecttext.Take(q.domain, args)
+		if err != nil {
+			return
+		}
+		for i, arg := range visibleArgs(args, request) {
+			r, err := client.GetRule(ctx, &adminv1.GetRuleRequest{Domain: q.domain, Entries: request.Descriptors[i].GetEntries()})
+			switch {
+			case status.Code(err) == codes.NotFound:
+				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  none\n", arg)
+			case err != nil || len(r.GetRules()) != 1:
+				return
+			default:
+				rule := r.GetRules()[0]
+				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  %s (%s:%d)\n", arg, spelling.Visible(rule.GetPath()), spelling.Visible(rule.GetPlace().GetFile()), rule.GetPlace().GetLine())
+			}
+		}
+	})
+}
+
+func everyDescriptorHasALimit(descriptors int, r *ratelimitv1.TakeResponse) bool {
+	has := make([]bool, descriptors)
+	for _, l := range r.GetLimits() {
+		if i := l.GetDescriptorIndex(); int(i) < descriptors {
+			has[i] = true
+		}
+	}
+	return !slices.Contains(has, false)
+}
+
+// shellWords returns words as a shell reads them.
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = spelling.ShellWord(w)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// printDecision writes a line for each limit, and one for the request if it is
+// denied or has several limits.
+func printDecision(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
+	width := 0
+	for _, arg := range args {
+		width = max(width, len(arg))
+	}
+	var text strings.Builder
+	lines := 0
+	for i, arg := range args {
+		before := lines
+		for _, l := range r.GetLimits() {
+			if l.GetDescriptorIndex() == uint32(i) {
+				fmt.Fprintf(&text, "%-7s  %-*s  %s\n", verdictOf(l), width, arg, describeTaken(l))
+				lines++
+			}
+		}
+		if lines == before {
+			fmt.Fprintf(&text, "allowed  %-*s  no limit applies\n", width, arg)
+			lines++
+		}
+	}
+	switch {
+	case !r.GetAllowed():
+		fmt.Fprintf(&text, "DENIED   the request as a whole%s; %s\n", denier(args, r), whenToRetry(r.GetRetryAfter()))
+	case lines > 1:
+		text.WriteString("ALLOWED  the request as a whole\n")
+	}
+	if r.GetDegraded() {
+		text.WriteString("DEGRADED decided without the store, at least in part\n")
+	}
+	_, err := io.WriteString(out, spelling.VisibleLines(text.String()))
+	return err
+}
+
+func verdictOf(l *ratelimitv1.Limit) string {
+	switch {
+	case l.GetAllowed():
+		return "allowed"
+	case l.GetShadow():
+		return "shadow"
+	}
+	return "denied"
+}
+
+// denier says which limit denied, where there are several.
+func denier(args []string, r *ratelimitv1.TakeResponse) string {
+	i := r.GetDeniedBy()
+	if r.DeniedBy == nil || len(r.GetLimits()) < 2 || int(i) >= len(r.GetLimits()) {
+		return ""
+	}
+	l := r.GetLimits()[i]
+	if int(l.GetDescriptorIndex()) >= len(args) {
+		return ""
+	}
+	by := args[l.GetDescriptorIndex()]
+	if l.GetName() != "" {
+		by = l.GetName() + " of " + by
+	}
+	return ", by " + by
+}
+
+// describeTaken describes a limit and what is left of it.
+func describeTaken(l *ratelimitv1.Limit) string {
+	var s strings.Builder
+	if l.GetName() != "" {
+		s.WriteString(l.GetName() + ": ")
+	}
+	if l.GetRequests() == 0 && l.GetRetryAfter() != nil {
+		// A block that ends. Nothing is left of it, and it does not refill.
+		return s.String() + "denies all; " + whenToRetry(l.GetRetryAfter())
+	}
+	fmt.Fprintf(&s, "%s left; %s", words.Thousands(int64(l.GetRemaining())), describeNumbers(l))
+	if !l.GetAllowed() {
+		s.WriteString("; " + whenToRetry(l.GetRetryAfter()))
+	}
+	if reset := l.GetResetAfter().AsDuration(); reset > 0 {
+		s.WriteString("; full again in " + timespan.Format(reset))
+	}
+	return s.String()
+}
+
+// whenToRetry says when a denied request would pass.
+func whenToRetry(after *durationpb.Duration) string {
+	if after == nil {
+		return "it can never pass"
+	}
+	return "try again in " + timespan.Format(after.AsDuration())
+}
+
+// describeNumbers says how much a limit allows, in the words of check.
+func describeNumbers(l *ratelimitv1.Limit) string {
+	spec := bucket.Spec{
+		Algorithm: bucket.Algorithm(l.GetAlgorithm()),
+		Requests:  int64(l.GetRequests()),
+		Period:    l.GetPeriod().AsDuration(),
+	}
+	if spec.Algorithm.IsBucket() {
+		spec.Burst = int64(l.GetCapacity())
+	}
+	limit, err := bucket.NewLimit(spec)
+	if err != nil { // of an algorithm or with numbers unknown to this program
+		return fmt.Sprintf("%d requests in %s", l.GetRequests(), timespan.Format(l.GetPeriod().AsDuration()))
+	}
+	return words.Limit(limit)
+}

@@ -1,0 +1,346 @@
+package assigntext
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
+	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// columns are the CSV columns of assignments, in the order in which they are written.
+var columns = []string{
+	"domain", "entries", "plan", "plan_until", "limits", "limits_until", "unlimited", "unlimited_until", "blocked", "blocked_until", "reason",
+}
+
+// untilColumn is another CSV column that is read: the end of the parts of a row that have
+// none of their own, except a block beside other parts.
+const untilColumn = "until"
+
+// partColumns are the columns of parts, with the part that is removed if a row leaves
+// them empty. A block stays.
+var partColumns = map[string][]adminv1.Part{
+	"plan": {adminv1.Part_PART_PLAN}, "limits": {adminv1.Part_PART_NUMBERS}, "unlimited": {adminv1.Part_PART_UNLIMITED}, "blocked": nil,
+}
+
+// Row is what a row of a file sets, and the parts that it removes before.
+type Row struct {
+	Line int
+	*adminv1.Assignment
+	remove []adminv1.Part
+}
+
+// Patch returns the change that makes the row.
+func (r *Row) Patch() *adminv1.AssignmentPatch {
+	return &adminv1.AssignmentPatch{Assignment: r.Assignment, Remove: r.remove}
+}
+
+// RowError is a mistake in a file. Lines and columns count from 1, columns in bytes.
+type RowError struct {
+	Line, Column int
+	Text         string
+}
+
+// Error implements error.
+func (e RowError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Text) }
+
+// RowReader reads assignments one by one.
+type RowReader interface {
+	// Next returns the next row, or what is wrong with it. Its error, io.EOF at the
+	// end, says that there are no more.
+	Next() (Row, []RowError, error)
+}
+
+// ReadRows returns a reader of CSV, or of JSON lines if the text looks like them. domain
+// applies to rows that name none.
+func ReadRows(from io.Reader, domain string) (RowReader, error) {
+	text := bufio.NewReader(from)
+	if mark, _ := text.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
+		_, _ = text.Discard(len(mark))
+	}
+	if first, _ := text.Peek(1); bytes.Equal(first, []byte("{")) {
+		return newJSONRows(text, domain), nil
+	}
+	return newCSVRows(text, domain)
+}
+
+// csvRows reads CSV with a header.
+type csvRows struct {
+	csv    *csv.Reader
+	from   *rowBytes
+	line   int // of the last row read
+	domain string
+	header []string
+}
+
+func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
+	bounded := &rowBytes{Reader: from, left: maxLine}
+	r := &csvRows{csv: csv.NewReader(bounded), from: bounded, line: 1, domain: domain}
+	r.csv.FieldsPerRecord = -1    // next gives a better error
+	r.csv.TrimLeadingSpace = true // of "api, tenant=acme"; a field between quotes keeps it
+	header, err := r.csv.Read()
+	var syntax *csv.ParseError
+	known := append(slices.Clone(columns), untilColumn)
+	allowed := "a header of the columns " + yamlfile.Commas(known)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, RowError{Line: 1, Column: 1, Text: "found nothing; allowed: " + allowed + ", or JSON lines"}
+	case errors.As(err, &syntax):
+		return nil, RowError{Line: syntax.Line, Column: syntax.Column, Text: "found no CSV: " + syntax.Err.Error()}
+	case err != nil:
+		return nil, err
+	}
+	for i, name := range header {
+		line, column := r.csv.FieldPos(i)
+		name = strings.TrimSpace(name)
+		if !slices.Contains(known, name) || slices.Contains(r.header, name) {
+			wrong := fmt.Sprintf("found the column %s; allowed: %s, each once", yamlfile.Quote(name), allowed)
+			if strings.ContainsAny(name, ";\t") {
+				wrong += ", parted by commas"
+			}
+			return nil, RowError{Line: line, Column: column, Text: wrong}
+		}
+		r.header = append(r.header, name)
+	}
+	if !slices.Contains(r.header, "entries") || domain == "" && !slices.Contains(r.header, "domain") {
+		return nil, RowError{Line: 1, Column: 1, Text: "found a header without entries or domain; allowed: both, or --domain in place of the second"}
+	}
+	if !slices.ContainsFunc(r.header, func(name string) bool { _, isPart := partColumns[name]; return isPart }) {
+		return nil, RowError{Line: 1, Column: 1, Text: "found a header without a part of assignments; allowed: one or more of plan, limits, unlimited and blocked"}
+	}
+	return r, nil
+}
+
+// rowBytes reads no more than maxLine bytes without a call to go on: an unclosed quote
+// would make everything after it one field.
+type rowBytes struct {
+	io.Reader
+	left int
+}
+
+var errLongRow = fmt.Errorf("found a row of more than %d bytes, perhaps for a quote that is not closed", maxLine)
+
+// Read implements io.Reader.
+func (r *rowBytes) Read(b []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, errLongRow
+	}
+	n, err := r.Reader.Read(b)
+	r.left -= n
+	return n, err
+}
+
+func (r *csvRows) Next() (Row, []RowError, error) {
+	r.from.left = maxLine
+	fields, err := r.csv.Read()
+	var syntax *csv.ParseError
+	switch {
+	case errors.Is(err, errLongRow):
+		return Row{}, nil, RowError{Line: r.line + 1, Column: 1, Text: err.Error()}
+	case errors.As(err, &syntax):
+		return Row{}, []RowError{{Line: syntax.Line, Column: syntax.Column, Text: "found no CSV: " + syntax.Err.Error()}}, nil
+	case err != nil:
+		return Row{}, nil, err
+	}
+	line, _ := r.csv.FieldPos(0)
+	r.line = line
+	found := Row{Line: line, Assignment: &adminv1.Assignment{Domain: r.domain}}
+	if len(fields) != len(r.header) {
+		return found, []RowError{{Line: line, Column: 1, Text: fmt.Sprintf("found %s; allowed: %d, as in the header", yamlfile.Plural(int64(len(fields)), "field"), len(r.header))}}, nil
+	}
+	var bad []RowError
+	set := func(i int) {
+		found.remove = append(found.remove, partColumns[r.header[i]]...)
+		if err := setColumn(found.Assignment, r.header[i], fields[i]); err != nil {
+			line, column := r.csv.FieldPos(i)
+			bad = append(bad, RowError{Line: line, Column: column, Text: r.header[i] + ": " + err.Error()})
+		}
+	}
+	ends := slices.Index(r.header, limitsUntil)
+	for i := range fields {
+		if i != ends {
+			set(i)
+		}
+	}
+	if ends >= 0 && bad == nil {
+		set(ends) // once the number of limits is known
+	}
+	if bad == nil {
+		bad = r.checkRow(found)
+	}
+	return found, bad, nil
+}
+
+// checkRow returns the mistakes in an assignment with their columns.
+func (r *csvRows) checkRow(found Row) []RowError {
+	var bad []RowError
+	for _, mistake := range mistakesOf(found) {
+		where, _, _ := strings.Cut(mistake, ":")
+		where, _, _ = strings.Cut(where, "[")
+		if where == "numbers" {
+			where = "limits"
+		}
+		e := RowError{Line: found.Line, Column: 1, Text: mistake}
+		if i := slices.Index(r.header, where); i >= 0 {
+			e.Line, e.Column = r.csv.FieldPos(i)
+		}
+		bad = append(bad, e)
+	}
+	return bad
+}
+
+// mistakesOf returns what is wrong with a row, each mistake preceded by its place.
+func mistakesOf(r Row) []string {
+	err := Check(r.Patch())
+	if err == nil {
+		return nil
+	}
+	return strings.Split(err.Error(), "\n")
+}
+
+// setColumn reads a field of CSV; an empty one says nothing.
+func setColumn(a *adminv1.Assignment, column, field string) (err error) {
+	if field == "" {
+		return nil
+	}
+	switch column {
+	case "domain":
+		a.Domain = spelling.Unescape(field)
+	case "entries":
+		a.Entries, err = subjecttext.Parse(field)
+	case "plan":
+		a.Plan = spelling.Unescape(field)
+	case "limits":
+		a.Numbers, err = parseNumbersList(field)
+	case "unlimited":
+		a.Unlimited, err = parseBool(field)
+	case "blocked":
+		a.Blocked, err = parseBool(field)
+	case "plan_until":
+		a.PlanUntil, err = endOfCell(field)
+	case limitsUntil:
+		err = setLimitsUntil(a.GetNumbers(), field)
+	case "unlimited_until":
+		a.UnlimitedUntil, err = endOfCell(field)
+	case "blocked_until":
+		a.BlockedUntil, err = endOfCell(field)
+	case untilColumn:
+		a.Until, err = endOfCell(field)
+	case "reason":
+		a.Reason = spelling.Unescape(field)
+	}
+	return err
+}
+
+// limitsUntil is the column with the ends of numbers.
+const limitsUntil = "limits_until"
+
+func endOfCell(field string) (*timestamppb.Timestamp, error) {
+	t, err := moment.Parse(field)
+	if err != nil {
+		return nil, err
+	}
+	return timestamppb.New(t), nil
+}
+
+// setLimitsUntil reads the ends of numbers: one for all, or one for each in order,
+// separated by semicolons, some of which may be empty.
+func setLimitsUntil(numbers []*adminv1.AssignedNumbers, field string) error {
+	texts := strings.Split(field, ";")
+	if len(texts) != 1 && len(texts) != len(numbers) || len(numbers) == 0 {
+		return fmt.Errorf("found %s of %s; allowed: one for all limits, or one for each, parted by semicolons",
+			yamlfile.Plural(int64(len(texts)), "moment"), yamlfile.Plural(int64(len(numbers)), "limit"))
+	}
+	for i, n := range numbers {
+		text := strings.TrimSpace(texts[min(i, len(texts)-1)])
+		if text == "" {
+			continue
+		}
+		var err error
+		if n.Until, err = endOfCell(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parseBool(field string) (bool, error) {
+	switch field {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("found %s; allowed: true, false or nothing", yamlfile.Quote(field))
+}
+
+// jsonRows reads JSON lines, each an Assignment in protobuf JSON that contains everything
+// except a block, or only a block.
+type jsonRows struct {
+	lines  *bufio.Scanner
+	line   int
+	domain string
+}
+
+// maxLine bounds a line of JSON, and a row of CSV, in bytes; a valid one is far
+// shorter.
+const maxLine = 1 << 20
+
+func newJSONRows(from io.Reader, domain string) *jsonRows {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxLine)
+	return &jsonRows{lines: lines, domain: domain}
+}
+
+// jsonColumn finds the column in an error of protojson.
+var jsonColumn = regexp.MustCompile(`\(line 1:(\d+)\): `)
+
+func (r *jsonRows) Next() (Row, []RowError, error) {
+	for r.lines.Scan() {
+		r.line++
+		text := r.lines.Bytes()
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		found := Row{Line: r.line, Assignment: &adminv1.Assignment{}}
+		if err := protojson.Unmarshal(text, found.Assignment); err != nil {
+			text := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+			bad := RowError{Line: r.line, Column: 1, Text: "found no assignment: " + text}
+			if m := jsonColumn.FindStringSubmatch(bad.Text); m != nil {
+				bad.Column, _ = strconv.Atoi(m[1])
+				bad.Text = strings.Replace(bad.Text, m[0], "", 1)
+			}
+			return found, []RowError{bad}, nil
+		}
+		if found.Domain == "" {
+			found.Domain = r.domain
+		}
+		found.MadeBy, found.MadeAt, found.Etag = "", nil, "" // set by the daemon
+		var bad []RowError
+		if a := found.Assignment; a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0 {
+			found.remove = []adminv1.Part{adminv1.Part_PART_TERMS}
+		}
+		for _, mistake := range mistakesOf(found) {
+			bad = append(bad, RowError{Line: r.line, Column: 1, Text: mistake})
+		}
+		return found, bad, nil
+	}
+	if err := r.lines.Err(); err != nil {
+		return Row{}, nil, RowError{Line: r.line + 1, Column: 1, Text: err.Error()}
+	}
+	return Row{}, nil, io.EOF
+}

@@ -1,0 +1,372 @@
+package clitest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// Commands show times in the shell's zone; tests fix it.
+func init() { time.Local = time.UTC }
+
+// FakeAdmin is an admin API that keeps assignments and does nothing else.
+type FakeAdmin struct {
+	adminv1.UnimplementedAdminServiceServer
+	Address string
+
+	mu          sync.Mutex
+	Assignments map[string]*adminv1.Assignment // by domain and entries
+	records     []*adminv1.AuditRecord         // oldest first
+	Batches     []int                          // sizes of puts
+	Token       string                         // of the last call
+	version     int
+
+	// What a test sets before it begins.
+	Pending    []*adminv1.Daemon
+	IsOld      bool   // it has no PatchAssignments
+	FailAfter  int    // batches; 0: never
+	MaxPuts    int    // for which an answer is not too long; 0: any
+	Unknown    string // the plan for which the store does not answer
+	Answers    int    // after not answering so many times; 0: never
+	Refused    string // the plan that the store refuses
+	Temporary  bool   // as many times as Answers says, or always
+	UnknownFor *durationpb.Duration
+	MaxWait    *durationpb.Duration // of the last change
+}
+
+// made is when the fake claims to have made what it has.
+var made = timestamppb.New(time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC))
+
+// StartFakeAdmin starts a FakeAdmin, which stops at the end of the test.
+func StartFakeAdmin(t *testing.T) *FakeAdmin {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &FakeAdmin{Address: l.Addr().String(), Assignments: make(map[string]*adminv1.Assignment)}
+	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		md, _ := metadata.FromIncomingContext(ctx)
+		f.Token = strings.Join(md.Get("authorization"), ",")
+		return next(ctx, request)
+	}))
+	adminv1.RegisterAdminServiceServer(s, f)
+	served := make(chan error)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it served
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// Run runs a command against the fake: args without the program's name.
+func (f *FakeAdmin) Run(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return f.RunInput(t, "", args...)
+}
+
+// RunInput is Run with standard input.
+func (f *FakeAdmin) RunInput(t *testing.T, input string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	words := append([]string{"ratelimitd", args[0], "--admin-address", f.Address}, args[1:]...)
+	return Run(t, input, words...)
+}
+
+// KeyOf returns the key of a subject in Assignments.
+func KeyOf(domain string, entries []*ratelimitv1.Entry) string {
+	return domain + "\x00" + subjecttext.Format(entries)
+}
+
+func (f *FakeAdmin) PutAssignments(_ context.Context, r *adminv1.PutAssignmentsRequest) (*adminv1.PutAssignmentsResponse, error) {
+	if f.FailAfter > 0 && len(f.Batches) >= f.FailAfter {
+		return nil, status.Error(codes.Unavailable, "the store does not answer")
+	}
+	if f.MaxPuts > 0 && len(r.GetPuts()) > f.MaxPuts {
+		return nil, status.Error(codes.ResourceExhausted, "put fewer at once")
+	}
+	f.Batches = append(f.Batches, len(r.GetPuts()))
+	f.MaxWait = r.GetMaxWait()
+	response := &adminv1.PutAssignmentsResponse{Pending: f.Pending, UnknownFor: f.UnknownFor}
+	for _, put := range r.GetPuts() {
+		change := changeOf(put.GetAssignment())
+		change.Remove.Rest = change.Assignment.HasMore()
+		response.Changes = append(response.Changes, f.change(change, r.GetDryRun()))
+	}
+	return response, nil
+}
+
+func (f *FakeAdmin) PatchAssignments(_ context.Context, r *adminv1.PatchAssignmentsRequest) (*adminv1.PatchAssignmentsResponse, error) {
+	if f.IsOld {
+		return nil, status.Error(codes.Unimplemented, "unknown method /ratelimit.admin.v1.AdminService/PatchAssignments")
+	}
+	if f.FailAfter > 0 && len(f.Batches) >= f.FailAfter {
+		return nil, status.Error(codes.Unavailable, "the store does not answer")
+	}
+	if f.MaxPuts > 0 && len(r.GetPatches()) > f.MaxPuts {
+		return nil, status.Error(codes.ResourceExhausted, "put fewer at once")
+	}
+	f.Batches = append(f.Batches, len(r.GetPatches()))
+	f.MaxWait = r.GetMaxWait()
+	response := &adminv1.PatchAssignmentsResponse{Pending: f.Pending, UnknownFor: f.UnknownFor}
+	for _, patch := range r.GetPatches() {
+		change := changeOf(patch.GetAssignment())
+		change.Remove.Limits = patch.GetRemoveLimits()
+		for _, part := range patch.GetRemove() {
+			addPart(&change.Remove, part)
+		}
+		response.Changes = append(response.Changes, f.change(change, r.GetDryRun()))
+	}
+	return response, nil
+}
+
+func addPart(to *assign.Parts, part adminv1.Part) {
+	switch part {
+	case adminv1.Part_PART_BLOCK:
+		to.Block = true
+	case adminv1.Part_PART_TERMS:
+		to.Rest = true
+	case adminv1.Part_PART_PLAN:
+		to.Plan = true
+	case adminv1.Part_PART_UNLIMITED:
+		to.Unlimited = true
+	case adminv1.Part_PART_NUMBERS:
+		to.Numbers = true
+	default:
+		*to = assign.AllParts()
+	}
+}
+
+func changeOf(a *adminv1.Assignment) assign.Change {
+	own, err := assigntext.Read(a)
+	if err != nil {
+		panic(err)
+	}
+	return assign.Change{Assignment: own}
+}
+
+// change makes a change as a store does.
+func (f *FakeAdmin) change(c assign.Change, dryRun bool) *adminv1.AssignmentChange {
+	switch plan := c.Assignment.Plan; {
+	case plan == "none-such":
+		return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: "plan: found none-such; allowed: free, pro"}
+	case f.Unknown != "" && plan == f.Unknown:
+		if f.Answers--; f.Answers == 0 {
+			f.Unknown = ""
+		}
+		return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN}
+	case f.Refused != "" && plan == f.Refused:
+		if f.Answers--; f.Answers == 0 {
+			f.Refused = ""
+		}
+		return &adminv1.AssignmentChange{
+			Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED, Error: "refused by Redis, nothing was changed: READONLY You can't write", Temporary: f.Temporary,
+		}
+	}
+	entries := make([]*ratelimitv1.Entry, len(c.Assignment.Entries))
+	for i, e := range c.Assignment.Entries {
+		entries[i] = &ratelimitv1.Entry{Key: e.Key, Value: e.Value}
+	}
+	key := KeyOf(c.Assignment.Domain, entries)
+	var held *assign.Assignment
+	if shown := f.Assignments[key]; shown != nil {
+		own := changeOf(shown).Assignment.Canonical()
+		held = &own
+	}
+	_, after, outcome := c.Apply(held, made.AsTime().UnixMicro())
+	change := &adminv1.AssignmentChange{Before: f.Assignments[key], After: shown(after, entries)}
+	kind := adminv1.AuditKind_AUDIT_KIND_ASSIGNED
+	switch outcome {
+	case assign.Created:
+		change.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED
+	case assign.Replaced:
+		change.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED
+	case assign.Deleted:
+		change.Outcome, kind = adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED, adminv1.AuditKind_AUDIT_KIND_UNASSIGNED
+	default:
+		change.Outcome, change.After = adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED, change.Before
+		return change
+	}
+	f.version++
+	if after != nil {
+		change.After.MadeBy, change.After.MadeAt, change.After.Etag = "ops", made, fmt.Sprint(f.version)
+	}
+	if dryRun {
+		return change
+	}
+	f.Assignments[key] = change.After
+	if after == nil {
+		delete(f.Assignments, key)
+	}
+	f.record(kind, c.Assignment.Domain, entries, change, c.Assignment.Reason)
+	return change
+}
+
+// shown returns an assignment as a daemon shows it.
+func shown(a *assign.Assignment, entries []*ratelimitv1.Entry) *adminv1.Assignment {
+	if a == nil {
+		return nil
+	}
+	end := func(micros int64) *timestamppb.Timestamp {
+		if micros == 0 {
+			return nil
+		}
+		return timestamppb.New(time.UnixMicro(micros))
+	}
+	m := &adminv1.Assignment{
+		Domain: a.Domain, Entries: entries, Plan: a.Plan, Unlimited: a.Unlimited, Blocked: a.Blocked, Reason: a.Reason,
+		PlanUntil: end(a.PlanUntil), UnlimitedUntil: end(a.UnlimitedUntil), BlockedUntil: end(a.BlockedUntil),
+	}
+	until, _ := a.Until()
+	m.Until = end(until)
+	for i, n := range a.Numbers {
+		numbers := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint32(n.Requests), Burst: uint32(n.Burst), Until: end(a.NumbersEnd(i))}
+		if n.Period != 0 {
+			numbers.Period = durationpb.New(n.Period)
+		}
+		m.Numbers = append(m.Numbers, numbers)
+	}
+	return m
+}
+
+func (f *FakeAdmin) record(kind adminv1.AuditKind, domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange, reason string) {
+	f.records = append(f.records, &adminv1.AuditRecord{
+		Id: fmt.Sprint(len(f.records)), Time: made, MadeBy: "ops", Kind: kind, Domain: domain, Entries: entries,
+		Before: c.GetBefore(), After: c.GetAfter(), Reason: reason,
+	})
+}
+
+func (f *FakeAdmin) GetAssignment(_ context.Context, r *adminv1.GetAssignmentRequest) (*adminv1.GetAssignmentResponse, error) {
+	a := f.Assignments[KeyOf(r.GetDomain(), r.GetEntries())]
+	if a == nil {
+		return nil, status.Error(codes.NotFound, "nothing is assigned")
+	}
+	return &adminv1.GetAssignmentResponse{Assignment: a}, nil
+}
+
+func (f *FakeAdmin) DeleteAssignment(_ context.Context, r *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
+	change := changeOf(&adminv1.Assignment{Domain: r.GetDomain(), Entries: r.GetEntries(), Reason: r.GetReason()})
+	addPart(&change.Remove, r.GetPart())
+	f.MaxWait = r.GetMaxWait()
+	return &adminv1.DeleteAssignmentResponse{Change: f.change(change, false), Pending: f.Pending, UnknownFor: f.UnknownFor}, nil
+}
+
+func (f *FakeAdmin) ListAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
+	const page = 3
+	var all []*adminv1.Assignment
+	for _, a := range f.Assignments {
+		if (r.GetDomain() == "" || a.GetDomain() == r.GetDomain()) && (r.GetPlan() == "" || a.GetPlan() == r.GetPlan()) && (a.GetBlocked() || !r.GetBlocked()) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b *adminv1.Assignment) int {
+		return cmp.Compare(fmt.Sprintf("%q", KeyOf(a.GetDomain(), a.GetEntries())), fmt.Sprintf("%q", KeyOf(b.GetDomain(), b.GetEntries())))
+	})
+	// A token is the last key of a page, so that concurrent changes move no page.
+	all = slices.DeleteFunc(all, func(a *adminv1.Assignment) bool {
+		return fmt.Sprintf("%q", KeyOf(a.GetDomain(), a.GetEntries())) <= r.GetPageToken()
+	})
+	response := &adminv1.ListAssignmentsResponse{Assignments: all[:min(page, len(all))], Total: uint64(len(f.Assignments))}
+	if len(all) > page {
+		last := all[page-1]
+		response.NextPageToken = fmt.Sprintf("%q", KeyOf(last.GetDomain(), last.GetEntries()))
+	}
+	return response, nil
+}
+
+func (f *FakeAdmin) ListAudit(_ context.Context, r *adminv1.ListAuditRequest) (*adminv1.ListAuditResponse, error) {
+	response := &adminv1.ListAuditResponse{}
+	for _, record := range slices.Backward(f.records) {
+		if r.GetDomain() == "" || record.GetDomain() == r.GetDomain() {
+			response.Records = append(response.Records, record)
+		}
+	}
+	return response, nil
+}
+
+func (f *FakeAdmin) ListDomains(context.Context, *adminv1.ListDomainsRequest) (*adminv1.ListDomainsResponse, error) {
+	return &adminv1.ListDomainsResponse{Domains: []*adminv1.Domain{{Name: "api", Keys: []string{"tenant", "user"}}, {Name: "login", Keys: []string{"account"}}}}, nil
+}
+
+func (f *FakeAdmin) GetRule(_ context.Context, r *adminv1.GetRuleRequest) (*adminv1.GetRuleResponse, error) {
+	return &adminv1.GetRuleResponse{Rules: []*adminv1.Rule{
+		{Domain: r.GetDomain(), Path: "tenant", Plans: []*adminv1.Plan{{Name: "pro", Limits: []*adminv1.RuleLimit{{Name: "month"}, {Name: "day"}}}, {Name: "free", Limits: []*adminv1.RuleLimit{{Name: "month"}, {}}}}},
+		{Domain: r.GetDomain(), Path: "tenant / user", Plans: []*adminv1.Plan{{Name: "pro"}}},
+	}}, nil
+}
+
+func (f *FakeAdmin) Inspect(_ context.Context, r *adminv1.InspectRequest) (*adminv1.InspectResponse, error) {
+	return &adminv1.InspectResponse{Descriptor_: &adminv1.ExplainedDescriptor{
+		Entries: r.GetEntries(), Rule: &adminv1.Rule{Domain: r.GetDomain(), Path: "tenant", Place: &adminv1.Place{File: "limits.yaml", Line: 3}}, Plan: "pro",
+		Limits: []*adminv1.ExplainedLimit{
+			{
+				Limit: &adminv1.RuleLimit{Name: "day", Text: "250 at once, then about one every 5m 46s", Capacity: 250}, Key: "k",
+				RetryAfter: durationpb.New(90 * time.Second), Source: adminv1.Source_SOURCE_ASSIGNMENT,
+			},
+			{
+				Limit: &adminv1.RuleLimit{Text: "10 at once, then 10 a second", Capacity: 10}, Key: "k2",
+				Remaining: 9, Allowed: true, ResetAfter: durationpb.New(100 * time.Millisecond),
+			},
+		},
+		Verdict: adminv1.Verdict_VERDICT_DENIED,
+	}}, nil
+}
+
+func (f *FakeAdmin) Explain(_ context.Context, r *adminv1.ExplainRequest) (*adminv1.ExplainResponse, error) {
+	response := &adminv1.ExplainResponse{Allowed: true, Summary: "It would pass."}
+	for _, d := range r.GetTake().GetDescriptors() {
+		response.Descriptors = append(response.Descriptors, &adminv1.ExplainedDescriptor{Entries: d.GetEntries(), Verdict: adminv1.Verdict_VERDICT_ALLOWED})
+	}
+	return response, nil
+}
+
+func (f *FakeAdmin) Reset(_ context.Context, r *adminv1.ResetRequest) (*adminv1.ResetResponse, error) {
+	limits := []string{"day", ""}
+	if r.Limit != nil {
+		limits = []string{r.GetLimit()}
+	}
+	f.MaxWait = r.GetMaxWait()
+	return &adminv1.ResetResponse{Limits: limits, Pending: f.Pending, UnknownFor: f.UnknownFor}, nil
+}
+
+// Top answers what a test set.
+func (f *FakeAdmin) Top(context.Context, *adminv1.TopRequest) (*adminv1.TopResponse, error) {
+	return &adminv1.TopResponse{
+		Subjects: []*adminv1.TopSubject{{Domain: "api", Rule: "user", Count: 5, Error: 1, Cut: true, Entries: []*ratelimitv1.Entry{{Key: "user", Value: "\x1b[2Ja,b"}}}},
+		Total:    50, OthersAtMost: 4, Daemons: 2, Pending: f.Pending,
+	}, nil
+}
+
+// Make makes an assignment.
+func (f *FakeAdmin) Make(t *testing.T, a *adminv1.Assignment) {
+	t.Helper()
+	switch c := f.change(changeOf(a), false); c.GetOutcome() {
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED, adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED:
+	default:
+		t.Fatal(c)
+	}
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/ask"
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+)
+
+// envoyName is the name of envoyproxy/ratelimit's program. Under this name the daemon
+// replaces it.
+const envoyName = "ratelimit"
+
+// envoyArgs returns the arguments after the name of the program, and whether that is
+// envoyName. An image's entrypoint may precede the name; the name is then the image's
+// command.
+func envoyArgs(words []string) (args []string, asEnvoy bool) {
+	for i, word := range words[:min(2, len(words))] {
+		if filepath.Base(word) == envoyName {
+			return words[i+1:], true
+		}
+	}
+	return words[1:], false
+}
+
+// envoyCommand runs the daemon the way envoyproxy/ratelimit is run: without a subcommand,
+// and configured by its environment. That service ignores all arguments, so some may be
+// given that mean nothing; those in args that the daemon does not know cause a warning.
+func envoyCommand(version string, args []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   envoyName,
+		Short: "Run ratelimitd in the place of envoyproxy/ratelimit",
+		Long: `Runs ratelimitd by the environment of envoyproxy/ratelimit, with that service's
+defaults, until SIGTERM or Ctrl-C. RATELIMITD_* variables are not read. Flags
+are those of ratelimitd serve, and come before the environment: they say what it
+cannot say. Other arguments are ignored, with a warning.`,
+		Example: `  REDIS_SOCKET_TYPE=tcp REDIS_URL=10.0.0.5:6379 \
+    RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit ratelimit
+  ratelimit --failure-mode local`,
+		Args:               cobra.ArbitraryArgs,
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+	}
+	settings.BindFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, warnings, err := settings.LoadEnvoy(cmd.Flags(), os.Environ())
+		if err != nil {
+			return fmt.Errorf("settings, from the environment of envoyproxy/ratelimit:\n%w", err)
+		}
+		if unknown := unknownArguments(cmd.Flags(), args); len(unknown) > 0 {
+			warnings = append(warnings, fmt.Sprintf("arguments that mean nothing here are ignored, as envoyproxy/ratelimit ignores all: %q", unknown))
+		}
+		return serveWith(cmd, version, s, warnings)
+	}
+	cmd.AddCommand(ask.QueryCommand(envoySettings), ask.HealthCommand(envoySettings), versionCommand(version))
+	return cmd
+}
+
+// unknownArguments returns the arguments that fs does not know, without the values of
+// flags, which may be secret.
+func unknownArguments(fs *pflag.FlagSet, args []string) (unknown []string) {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			continue
+		}
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		if !isFlag {
+			unknown = append(unknown, args[i])
+			continue
+		}
+		name, _, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		f := fs.Lookup(name)
+		if f == nil {
+			unknown = append(unknown, strings.Split(args[i], "=")[0])
+		}
+		if !hasValue && (f == nil || f.NoOptDefVal == "") && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			i++ // the value
+		}
+	}
+	return unknown
+}
+
+// envoySettings returns the settings of a daemon started in this environment.
+func envoySettings() (settings.Settings, error) {
+	s, _, err := settings.LoadEnvoy(nil, os.Environ())
+	return s, err
+}

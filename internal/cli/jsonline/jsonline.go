@@ -1,0 +1,60 @@
+// Package jsonline prints a command's output for programs: each item as a line of JSON.
+// It imports spelling.
+package jsonline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
+)
+
+// Bind defines the flag that makes a command print JSON; what says what is on each line.
+func Bind(fs *pflag.FlagSet, to *bool, what string) {
+	fs.BoolVar(to, "json", false, "print "+what+" as a line of JSON")
+}
+
+// messageJSON writes all fields, with their names in the .proto file, so that a script
+// finds each where it expects it.
+var messageJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
+
+// answerJSON writes answers to callers as their HTTP API does.
+var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
+
+// Message writes a message as a line of JSON, spelt as the admin API does.
+func Message(out io.Writer, m proto.Message) error { return printSpelt(out, messageJSON, m) }
+
+// Answer writes an answer to callers as a line of JSON, spelt as their HTTP API does.
+func Answer(out io.Writer, m proto.Message) error { return printSpelt(out, answerJSON, m) }
+
+func printSpelt(out io.Writer, options protojson.MarshalOptions, m proto.Message) error {
+	text, err := options.Marshal(m)
+	if err != nil {
+		return err
+	}
+	// protojson varies its blanks on purpose.
+	var line bytes.Buffer
+	if err := json.Compact(&line, text); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", spelling.AppendJSON(nil, line.Bytes()))
+	return err
+}
+
+// Value writes one of this program's own values as a line of JSON.
+func Value(out io.Writer, v any) error {
+	var line bytes.Buffer
+	lines := json.NewEncoder(&line)
+	lines.SetEscapeHTML(false)
+	if err := lines.Encode(v); err != nil {
+		return err
+	}
+	_, err := out.Write(spelling.AppendJSON(nil, line.Bytes()))
+	return err
+}

@@ -1,0 +1,315 @@
+// Package replaycmd is the command replay: its flags and its progress. It imports replay,
+// and the logs and limits that it reads.
+package replaycmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
+	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
+	"github.com/ratelimitd/ratelimitd/internal/replay"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
+)
+
+// replaying are the flags of replay.
+type replaying struct {
+	version         string
+	limits, against []string
+	load            limitsfile.Options
+	mapFile         string
+	endpoint        string
+	table           bool
+	domain          string
+	window, maxKeys int64
+	fit             float64
+	fitting         fitting
+	html            string
+	json            bool
+	denyUnmatched   bool
+	shadow, quota   bool
+	// isSet reports whether a flag was given.
+	isSet func(flag string) bool
+}
+
+// Command decides recorded requests again. The version appears in its reports.
+func Command(version string) *cobra.Command {
+	r := replaying{version: version, window: replay.DefaultWindow, maxKeys: replay.DefaultMaxKeys}
+	cmd := &cobra.Command{
+		Use:   "replay [--limits NEW [--against OLD]] LOG...",
+		Short: "Say what limits would have done to recorded requests",
+		Long: `Decides recorded requests again, in virtual time and with the daemon's own
+arithmetic. Says per rule and limit what was asked and denied, before and after,
+and who is denied: when first, and for how long at most.
+
+NEW are limits files or folders: all that a daemon would load, since whatever is
+in none of them counts as without a rule. Before is what was recorded, or with
+--against what the limits OLD would have done. Without --limits the limits in
+the log itself decide, and every decision is compared with the recorded one: the
+exit code is then 0 if all are equal, and 2 if not.
+
+A LOG is the daemon's log of decisions, or with --map or --csv an access log or
+a table; - is standard input. Several are merged by time: decisions*.jsonl* is a
+log with its rotated files. Files compressed with gzip or zstd are read as they
+are, whatever their name.`,
+		Example: `  ratelimitd replay --limits new/ decisions*.jsonl*
+  ratelimitd replay --limits new/ --against limits/ decisions.jsonl
+  ratelimitd replay --limits new/ --html report.html decisions.jsonl
+  ratelimitd replay --limits limits/ --map auth.yaml envoy-access.log.gz
+  ratelimitd replay --limits limits/ --fit 99.9% --csv --domain api requests.csv`,
+		Args: cmdline.AtLeastOne("a log, or - for standard input"),
+	}
+	const asRecorded = "; if not given, as the log says"
+	fs := cmd.Flags()
+	r.isSet = fs.Changed
+	fs.StringSliceVar(&r.limits, "limits", nil, "limits files or folders that decide: all of them")
+	fs.StringSliceVar(&r.against, "against", nil, "limits files or folders to compare with, in place of what was recorded")
+	fs.BoolVar(&r.load.Lenient, "lenient", false, "accept in limits files what envoyproxy/ratelimit accepts, as with limits.lenient"+asRecorded)
+	fs.BoolVar(&r.load.MergeDomains, "merge-domains", false, "let several files say something of one domain, as with limits.merge_domains"+asRecorded)
+	fs.StringVar(&r.mapFile, "map", "", "the logs are access logs: a file for forward auth says which descriptors a request has")
+	fs.StringVar(&r.endpoint, "endpoint", "", "which endpoint of the file of --map, if it has several")
+	fs.BoolVar(&r.table, "csv", false, "the logs are tables: columns time, domain and cost, and entries")
+	fs.StringVar(&r.domain, "domain", "", "domain of a table without that column")
+	fs.Var(flags.Number(&r.window, 1, 1_000_000), "window", "lines that are held to put them in order")
+	fs.Var(flags.Number(&r.maxKeys, 1, math.MaxInt32), "max-keys", "most keys whose state is kept, some 200 bytes each")
+	fs.Var(shareValue(&r.fit), "fit", "propose the smallest limits that would have let this share of subjects pass, such as 99.9%")
+	r.fitting.bind(cmd)
+	fs.StringVar(&r.html, "html", "", "write a report with charts to this file")
+	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny"+asRecorded)
+	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode"+asRecorded)
+	fs.BoolVar(&r.quota, "quota-mode", false, "treat all limits as quotas, as with limits.quota_mode"+asRecorded)
+	jsonline.Bind(fs, &r.json, "the report")
+	cmd.MarkFlagsMutuallyExclusive("map", "csv")
+	for _, flag := range []string{"limits", "against", "map", "html"} {
+		flags.Complete(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		})
+	}
+	cmd.RunE = r.run
+	return cmd
+}
+
+// shareValue is the value of a flag for a share of a whole.
+func shareValue(to *float64) flags.Value {
+	allowed := "a share in percent, above 0 and up to 100, such as 99.9 or 99.9%; up to 1 with the sign"
+	return flags.Value{Kind: "share", May: allowed, Read: func(text string) error {
+		number, isPercent := strings.CutSuffix(text, "%")
+		n, err := strconv.ParseFloat(number, 64)
+		// 0.999 may be meant as 99.9%, so it is not read as less than one percent.
+		if err != nil || !(n > 0 && n <= 100) || n <= 1 && !isPercent {
+			return flags.ErrNotAllowed
+		}
+		*to = n / 100
+		return nil
+	}}
+}
+
+func (r *replaying) run(cmd *cobra.Command, names []string) error {
+	if err := r.needsFit(); err != nil {
+		return err
+	}
+	names = sink.Finished(names, func(text string) { warn(cmd, text) })
+	logs, err := r.open(cmd, names)
+	defer func() {
+		for _, l := range logs {
+			l.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	options, err := r.options(cmd, names, logs)
+	if err != nil {
+		return err
+	}
+	if errs, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(errs.Fd())) {
+		p := newProgress(errs, names, logs)
+		options.Progress = p.show
+		defer p.clear()
+	}
+	again, err := replay.New(options)
+	if err != nil {
+		return err
+	}
+	if err := again.Run(logs...); err != nil {
+		return err
+	}
+	return r.tell(cmd, again.Report())
+}
+
+// override applies the flags to settings.
+func (r *replaying) override(s *decisionlog.Settings) {
+	for _, f := range []struct {
+		name string
+		from bool
+		to   *bool
+	}{
+		{name: "lenient", from: r.load.Lenient, to: &s.Lenient},
+		{name: "merge-domains", from: r.load.MergeDomains, to: &s.MergeDomains},
+		{name: "shadow-mode", from: r.shadow, to: &s.ShadowMode},
+		{name: "quota-mode", from: r.quota, to: &s.QuotaMode},
+		{name: "deny-unmatched", from: r.denyUnmatched, to: &s.DenyUnmatched},
+	} {
+		if r.isSet(f.name) {
+			*f.to = f.from
+		}
+	}
+}
+
+// loadOptions returns how limits are read: as the first log that says so says.
+func (r *replaying) loadOptions(logs []*replay.Log) limitsfile.Options {
+	var s decisionlog.Settings
+	for _, l := range logs {
+		if said := l.Settings(); said != nil {
+			s = *said
+			break
+		}
+	}
+	r.override(&s)
+	return limitsfile.Options{Lenient: s.Lenient, MergeDomains: s.MergeDomains}
+}
+
+// warn warns of something odd, and goes on.
+func warn(cmd *cobra.Command, text string) {
+	fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+spelling.Visible(text))
+}
+
+// options loads the limits.
+func (r *replaying) options(cmd *cobra.Command, names []string, logs []*replay.Log) (replay.Options, error) {
+	o := replay.Options{
+		MaxKeys: int(r.maxKeys), Fit: r.fit, FitBy: r.fitting.option(), Settings: r.override,
+		Sources: replay.Sources{Version: r.version, Logs: names, Limits: r.limits, Against: r.against},
+	}
+	o.Warn = func(text string) { warn(cmd, text) }
+	if len(r.limits) == 0 {
+		return o, r.needsNoLimits()
+	}
+	load := r.loadOptions(logs)
+	var err error
+	for flag, from := range map[string][]string{"limits": r.limits, "against": r.against} {
+		if len(from) == 0 {
+			continue
+		}
+		var rules *rules.Set
+		if rules, err = load.Load(from...); err != nil {
+			return o, fmt.Errorf("--%s: %w", flag, unprefixed(err))
+		}
+		if flag == "limits" {
+			o.Limits = rules
+		} else {
+			o.Against = rules
+		}
+	}
+	return o, nil
+}
+
+// needsNoLimits returns an error if the flags make no sense without --limits.
+func (r *replaying) needsNoLimits() error {
+	switch {
+	case len(r.against) > 0:
+		return errors.New("found --against without --limits; allowed: --limits NEW --against OLD, or --limits NEW alone to compare it with what was recorded")
+	case r.fit > 0:
+		return errors.New("found --fit without --limits; allowed: --limits FILE, whose rules get the numbers that are looked for")
+	case r.table, r.mapFile != "":
+		return fmt.Errorf("found --%s without --limits; allowed: --limits FILE, since only a log of decisions has limits of its own", map[bool]string{true: "csv", false: "map"}[r.table])
+	}
+	return nil
+}
+
+// unprefixed returns an error about limits without its leading subject, which a flag
+// already names.
+func unprefixed(err error) error {
+	if inner := errors.Unwrap(err); inner != nil && err.Error() == "limits: "+inner.Error() {
+		return inner
+	}
+	return err
+}
+
+// open opens the logs.
+func (r *replaying) open(cmd *cobra.Command, names []string) (logs []*replay.Log, err error) {
+	format := replay.Decisions
+	switch {
+	case r.table:
+		format = func() replay.Format { return replay.Table(r.domain) }
+	case r.mapFile != "":
+		file, endpoint, err := r.endpointOf()
+		if err != nil {
+			return nil, err
+		}
+		format = func() replay.Format { return replay.Access(file, endpoint) }
+	}
+	for _, name := range names {
+		l, err := replay.Open(name, cmd.InOrStdin(), format(), int(r.window))
+		if err != nil {
+			return logs, err
+		}
+		logs = append(logs, l)
+	}
+	return logs, nil
+}
+
+func (r *replaying) endpointOf() (*forwardauth.File, *forwardauth.Endpoint, error) {
+	file, err := forwardauth.Load(r.mapFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--map: %w", err)
+	}
+	var names []string
+	for _, e := range file.Endpoints {
+		names = append(names, e.Name)
+	}
+	switch e := file.Endpoint(r.endpoint); {
+	case e != nil:
+		return file, e, nil
+	case r.endpoint == "" && len(file.Endpoints) == 1:
+		return file, file.Endpoints[0], nil
+	}
+	return nil, nil, fmt.Errorf("--endpoint: found %q; allowed: one of %s, as %s has", r.endpoint, yamlfile.Commas(names), r.mapFile)
+}
+
+// tell prints the report.
+func (r *replaying) tell(cmd *cobra.Command, report *replay.Report) error {
+	if r.html != "" {
+		if err := writeFile(r.html, report.WriteHTML); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+	}
+	var err error
+	if r.json {
+		err = jsonline.Value(cmd.OutOrStdout(), report)
+	} else {
+		err = report.WriteText(cmd.OutOrStdout())
+	}
+	if err == nil && report.Comparison != nil && report.Comparison.Different > 0 {
+		return exit.Code(exit.Different)
+	}
+	return err
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

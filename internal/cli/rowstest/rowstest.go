@@ -1,0 +1,52 @@
+// Package rowstest contains assignments for tests of code that reads and writes them as
+// rows. It imports nothing of the project except its API.
+package rowstest
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// Customers is a CSV file with all columns.
+const Customers = `domain,entries,plan,plan_until,limits,limits_until,unlimited,unlimited_until,blocked,blocked_until,reason
+api,tenant=acme,pro,2254-12-31,,,,,,,contract 4711
+api,"tenant=acme,region=eu",,,month=5000000/30d;100/1s,2254-12-31;,,,,,
+api,tenant=monitoring,,,,,true,,,,
+login,address=192.0.2.7,,,,,,,true,2255-01-01T00:00:00Z,"guesses ""passwords"""
+`
+
+// farEnd is a time in the far future.
+func farEnd(second int) *timestamppb.Timestamp {
+	return timestamppb.New(time.Date(2255, 1, 2, 3, 4, second, 6000, time.UTC))
+}
+
+// Hostile returns assignments whose texts contain the syntax of the formats.
+func Hostile() []*adminv1.Assignment {
+	entries := func(words ...string) (list []*ratelimitv1.Entry) {
+		for i := 0; i < len(words); i += 2 {
+			list = append(list, &ratelimitv1.Entry{Key: words[i], Value: words[i+1]})
+		}
+		return list
+	}
+	return []*adminv1.Assignment{
+		{Domain: "api", Entries: entries("tenant", ""), Plan: "pro"},
+		{Domain: " api,\"x\"", Entries: entries("a=b", "c=d", ",", `\`), Plan: " p;\\", Reason: `=1+1, "quoted" `},
+		{Domain: "{", Entries: entries(" a / b ", `\,`, "x ", " y "), Blocked: true, BlockedUntil: timestamppb.New(time.Date(2255, 1, 2, 3, 4, 5, 6000, time.UTC))},
+		{Domain: "#", Entries: entries("é", "日本"), Unlimited: true},
+		{Domain: "api", Entries: entries("n", "1"), Numbers: []*adminv1.AssignedNumbers{
+			{Requests: 0},
+			{Limit: ` a=b;c\ ,/`, Requests: 4294967295, Period: durationpb.New(1500 * time.Millisecond), Burst: 7},
+			{Limit: "month", Requests: 5, Period: durationpb.New(30 * 24 * time.Hour)},
+		}},
+		{
+			Domain: "api", Entries: entries("all", "1"), Plan: "pro", PlanUntil: farEnd(1), Unlimited: true, UnlimitedUntil: farEnd(2), Blocked: true,
+			Numbers: []*adminv1.AssignedNumbers{{Requests: 1, Until: farEnd(3)}, {Limit: "day", Requests: 2}, {Limit: "month", Requests: 5, Until: farEnd(4)}},
+		},
+		{Domain: "api", Entries: entries("together", "1"), Plan: "pro", Numbers: []*adminv1.AssignedNumbers{{Requests: 1}, {Limit: "day", Requests: 2}}, Until: farEnd(5)},
+	}
+}

@@ -1,0 +1,111 @@
+package steer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+)
+
+// assigning is a command line of assign.
+type assigning struct {
+	to                  dial.Target
+	given               adminv1.Assignment // without entries or an end
+	ends                end
+	rows                importer // of --from
+	only, force, asJSON bool
+}
+
+func assignCommand(load dial.Loader) *cobra.Command {
+	c := assigning{to: dial.ToAdmin(load)}
+	cmd := &cobra.Command{
+		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --unlimited}...",
+		Short: "Give customers a plan, numbers of their own, or no limit",
+		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own or no limit,
+at once and at all daemons. A plan is for all descriptors that begin with these
+entries; --limit and --unlimited are for the descriptor of exactly these
+entries. These are separate parts: parts that are not named stay, and those that
+are named get the end given now, or none. In force is --unlimited, or else the
+numbers of each limit, and the plan for the others. With --only nothing is left
+except the named parts and a block. What no rule has is refused, and so is what
+would have no effect for anyone, unless --force.
+
+With --from it does so for each row of a file of CSV or of JSON lines, or of
+standard input (-), as written by assignments --export. A CSV header names the
+columns: domain, entries, plan, limits, unlimited, blocked, the ends of these
+(plan_until, limits_until, unlimited_until, blocked_until, or until for all but
+a block), and reason. A part without a column stays; an empty cell removes it,
+except a block. A line of JSON is the whole assignment, except a block. Nothing
+is done if a row is malformed, unless --skip-bad leaves such rows out. Rows that
+are already in force stay as they are, so repeating it does no harm. Rows that
+would have no effect for anyone are made all the same: the first are named, all
+are counted, and they do not change the exit code.
+` + codesOfChanges,
+		Example: `  ratelimitd assign --domain api tenant=acme --plan pro \
+    --until 2026-12-31 --reason "contract 4711"
+  ratelimitd assign --domain api tenant=acme --limit month=5000000/30d --for 24h
+  ratelimitd assign --domain api tenant=monitoring --unlimited --only
+  ratelimitd assign --from customers.csv --dry-run`,
+		ValidArgsFunction: complete.Entries(load),
+	}
+	c.bind(cmd, load)
+	cmd.RunE = c.run
+	return cmd
+}
+
+// bind defines the flags.
+func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
+	fs := cmd.Flags()
+	fs.StringVar(&c.given.Domain, "domain", "", "domain of the limits; with --from, of rows that name none")
+	flags.Complete(cmd, "domain", complete.Domain(load))
+	fs.StringVar(&c.given.Plan, "plan", "", "the plan")
+	flags.Complete(cmd, "plan", complete.Plan(load))
+	fs.Var(assigntext.NumbersValue(&c.given.Numbers), "limit", "numbers in place of those of a limit, "+assigntext.AllowedNumbers+"; may come several times")
+	flags.Complete(cmd, "limit", complete.Limit(load, "="))
+	fs.BoolVar(&c.given.Unlimited, "unlimited", false, "no limit")
+	fs.BoolVar(&c.only, "only", false, "remove everything not named, except a block")
+	bindEnd(cmd, &c.ends)
+	bindReason(cmd, &c.given.Reason)
+	bindForce(fs, &c.force, "do it though it would do nothing for anybody")
+	fs.StringVar(&c.rows.path, "from", "", "file of assignments, or - for standard input")
+	fs.BoolVar(&c.rows.skipBad, "skip-bad", false, "with --from: leave out malformed rows")
+	fs.BoolVar(&c.rows.dryRun, "dry-run", false, "say what would change, and change nothing")
+	jsonline.Bind(fs, &c.asJSON, "each change, or with --from the summary,")
+	c.to.BindChange(fs)
+	for _, alone := range []string{"plan", "limit", "unlimited", "only", "until", "for", "reason", "force"} {
+		cmd.MarkFlagsMutuallyExclusive("from", alone)
+	}
+}
+
+func (c *assigning) run(cmd *cobra.Command, args []string) error {
+	if c.rows.path != "" {
+		c.rows.domain, c.rows.asJSON = c.given.Domain, c.asJSON
+		if len(args) > 0 {
+			return fmt.Errorf("found the argument %q beside --from; allowed: one of the two", args[0])
+		}
+		return c.to.WithAdmin(func(a dial.Admin) error { return c.rows.run(cmd, a) })
+	}
+	names := c.given.Plan != "" || c.given.Numbers != nil || c.given.Unlimited
+	switch {
+	case c.rows.skipBad:
+		return errors.New("found --skip-bad without --from; allowed: both")
+	case c.given.Domain == "":
+		return cmdline.NeedsFlag(cmd, "domain")
+	case !names && len(args) > 0:
+		return errors.New("found none of --plan, --limit and --unlimited; allowed: one or more of them")
+	}
+	send := sendPatches
+	if c.only {
+		send = sendPuts
+	}
+	how := asking{dryRun: c.rows.dryRun, strict: !c.force}
+	return setAll(cmd, &c.to, setting{given: &c.given, ends: c.ends, args: args, how: how, asJSON: c.asJSON, send: send})
+}

@@ -1,0 +1,46 @@
+package steer
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// outcomeText is the word for the outcome of a change.
+func outcomeText(o adminv1.ChangeOutcome) string {
+	return strings.ToLower(strings.TrimPrefix(o.String(), "CHANGE_OUTCOME_"))
+}
+
+// changeText describes the outcome of a change.
+func changeText(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange, now time.Time) string {
+	text := fmt.Sprintf("%-9s  %s", outcomeText(c.GetOutcome()), subjecttext.Text(domain, entries))
+	switch c.GetOutcome() {
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
+		return text + ": " + cmp.Or(c.GetError(), "another version is in force: "+assigntext.Describe(c.GetBefore(), now))
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN:
+		return text + ": " + cmp.Or(c.GetError(), "the store did not answer: it may be in force or not; ask again")
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
+		return text + ": " + cmp.Or(c.GetError(), "the store refused it, and nothing was changed")
+	}
+	text += ": " + assigntext.Describe(c.GetAfter(), now)
+	if c.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED || c.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED {
+		text += "; until now " + assigntext.Describe(c.GetBefore(), now)
+	}
+	return text
+}
+
+// succeeded reports whether the requested state is in force.
+func succeeded(o adminv1.ChangeOutcome) bool {
+	switch o {
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED, adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED,
+		adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED, adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED:
+		return true
+	}
+	return false
+}

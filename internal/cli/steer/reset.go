@@ -1,0 +1,141 @@
+package steer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
+	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// resetting is a command line of reset.
+type resetting struct {
+	to                    dial.Target
+	domain, reason, limit string
+	force, asJSON         bool
+}
+
+// resetCommand gives subjects full limits again.
+func resetCommand(load dial.Loader) *cobra.Command {
+	r := resetting{to: dial.ToAdmin(load)}
+	cmd := &cobra.Command{
+		Use:   "reset --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Give a customer full limits again",
+		Long: `Forgets what was taken from the limits of a customer, such as tenant=acme, or
+from the one of --limit, as if nothing had been taken. If the values of a
+pattern share one counter (share_threshold), it is reset for all of them. If no
+rule applies to the customer, or nothing was taken, perhaps because the name is
+misspelt, the reset is refused, unless --force.
+` + codesOfChanges,
+		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
+  ratelimitd reset --domain api user=alice --limit day`,
+		Args:              cmdline.AtLeastOne(subjecttext.Argument),
+		ValidArgsFunction: complete.Entries(load),
+	}
+	complete.BindDomain(cmd, &r.domain, load)
+	cmd.Flags().StringVar(&r.limit, "limit", "", "name of the one limit to reset (default: all limits)")
+	flags.Complete(cmd, "limit", complete.Limit(load, ""))
+	bindReason(cmd, &r.reason)
+	bindForce(cmd.Flags(), &r.force, "do it though there is nothing to reset")
+	jsonline.Bind(cmd.Flags(), &r.asJSON, "each answer")
+	r.to.BindChange(cmd.Flags())
+	cmd.RunE = r.run
+	return cmd
+}
+
+func (r *resetting) run(cmd *cobra.Command, args []string) error {
+	told := resets{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: r.asJSON}
+	err := r.to.EachSubject(args, func(a dial.Admin, entries []*ratelimitv1.Entry) error {
+		request := &adminv1.ResetRequest{Domain: r.domain, Entries: entries, Reason: r.reason, Strict: !r.force, MaxWait: a.MaxWait()}
+		if cmd.Flags().Changed("limit") {
+			request.Limit = &r.limit
+		}
+		subject := subjecttext.Text(r.domain, entries)
+		response, err := dial.Call(cmd.Context(), a, a.Reset, request)
+		if told.tellRefused(subject, err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := told.tell(subject, response); err != nil {
+			return err
+		}
+		tellSharedCounter(cmd, a, request)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return told.end()
+}
+
+// resets prints the results of resets, and keeps the exit code of the command.
+type resets struct {
+	out, err io.Writer
+	asJSON   bool
+	lacking  lacking
+	// isRefused is set once a reset was refused, and isForceable if --force would have
+	// allowed one.
+	isRefused, isForceable bool
+}
+
+// tellRefused reports a refused reset, if the error says that it was refused.
+func (t *resets) tellRefused(subject string, err error) bool {
+	failed := dial.CallError{}
+	if !isResetRefused(status.Code(err)) || !errors.As(err, &failed) {
+		return false
+	}
+	t.isRefused = true
+	t.isForceable = t.isForceable || status.Code(err) == codes.FailedPrecondition
+	fmt.Fprintln(t.err, spelling.Visible(fmt.Sprintf("refused  %s: %s", subject, failed.Message())))
+	return true
+}
+
+// tell reports a reset that was made.
+func (t *resets) tell(subject string, r *adminv1.ResetResponse) error {
+	t.lacking.add(r)
+	tellWarnings(t.err, subject, r.GetWarnings())
+	if t.asJSON {
+		return jsonline.Message(t.out, r)
+	}
+	text := fmt.Sprintf("reset  %s: %s", subject, assigntext.LimitNames(r.GetLimits()))
+	if len(r.GetLimits()) == 0 {
+		text = fmt.Sprintf("unchanged  %s: no limit to reset", subject)
+	}
+	_, err := fmt.Fprintln(terminal.Table(t.out), spelling.Visible(text))
+	return err
+}
+
+// end names daemons that may not have the resets, and returns what the command ends with.
+func (t *resets) end() error {
+	return endWith(t.err, &t.lacking, t.isForceable, t.isRefused)
+}
+
+// isResetRefused reports whether a code means that a reset was not made because of what
+// it names. Older daemons find no rule.
+func isResetRefused(code codes.Code) bool {
+	return code == codes.FailedPrecondition || code == codes.InvalidArgument || code == codes.NotFound
+}
+
+// tellSharedCounter says so if a reset affected a counter that others share. It is silent
+// if the daemon does not say: the reset is done.
+func tellSharedCounter(cmd *cobra.Command, a dial.Admin, r *adminv1.ResetRequest) {
+	found, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: r.GetDomain(), Entries: r.GetEntries()})
+	if rule := found.GetDescriptor_().GetRule(); err == nil && rule.GetShareThreshold() {
+		fmt.Fprintf(terminal.Messages(cmd.ErrOrStderr()), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", spelling.Visible(rule.GetPath()))
+	}
+}
