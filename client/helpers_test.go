@@ -12,27 +12,6 @@ import (
 // timeout of clients whose calls are answered.
 const patience = 30 * time.Second
 
-const limits = `
-domain: api
-descriptors:
-  - key: user
-    rate_limit: {requests: 3, period: 1h}
-  - key: named
-    rate_limits:
-      - {name: short, algorithm: sliding_window, requests: 2, period: 1m}
-      - {name: long, algorithm: leaky_bucket, requests: 10, period: 1h, burst: 4}
-  - key: window
-    rate_limit: {algorithm: fixed_window, requests: 3, period: 365d}
-  - key: none
-    rate_limit: {requests: 0, period: 1h}
-  - key: much
-    rate_limit: {algorithm: gcra, requests: 1000000, period: 1h}
-  - key: even
-    rate_limit: {requests: 50, period: 1s}
-  - key: slow
-    rate_limit: {requests: 1, period: 1h}
-`
-
 // connect returns a client that the test closes.
 func connect(t testing.TB, target string, options ...client.Option) *client.Client {
 	t.Helper()

@@ -1,3 +1,5 @@
+// Package daemontest runs servers whose answers a test writes. Only tests import it. For
+// the real daemon there is guardtest.
 package daemontest
 
 import (
@@ -73,14 +75,14 @@ func (s *Script) GiveBack(ctx context.Context, r *ratelimitv1.GiveBackRequest) (
 	return s.OnGiveBack(r)
 }
 
-// See counts takes that came on a stream. Take counts its own.
+// See counts takes that arrived on a stream. Take counts its own.
 func (s *Script) See(takes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen += takes
 }
 
-// Seen returns how many takes came.
+// Seen returns how many takes arrived.
 func (s *Script) Seen() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +130,7 @@ func Answer(stream Stream, m *ratelimitv1.TakeStreamRequest, result *ratelimitv1
 	return stream.Send(answer)
 }
 
-// Denied returns the response of a limit that denies for so long.
+// Denied returns the response of a limit that denies, with this retry time.
 func Denied(retryAfter time.Duration) *ratelimitv1.TakeResponse {
 	return &ratelimitv1.TakeResponse{
 		DeniedBy:   new(uint32(0)),

@@ -8,15 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
 	"github.com/ratelimitd/ratelimitd/client/internal/stream"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/server"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -71,44 +68,6 @@ func TestDaemonsAreAskedInTurns(t *testing.T) {
 		if n := s.Seen() - before[i]; n != 10 {
 			t.Errorf("daemon %d was asked %d of 30 times", i, n)
 		}
-	}
-}
-
-// ends counts streams that ended well, and those that did not.
-type ends struct{ well, badly atomic.Int64 }
-
-func (*ends) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (*ends) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (*ends) HandleConn(context.Context, stats.ConnStats)                       {}
-func (e *ends) HandleRPC(_ context.Context, s stats.RPCStats) {
-	if end, ok := s.(*stats.End); ok {
-		switch status.Code(end.Error) {
-		case codes.OK:
-			e.well.Add(1)
-		case codes.Canceled: // the pool needed it no more, or was closed
-		default:
-			e.badly.Add(1)
-		}
-	}
-}
-
-// A daemon asks the client to leave a connection that is too old. The client
-// leaves once it has its answers, before the daemon ends the connection.
-func TestOldConnectionIsLeftBeforeTheDaemonEndsIt(t *testing.T) {
-	t.Parallel()
-	d := daemontest.Start(t, "domain: api\n", func(o *server.Options) {
-		o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = 200*time.Millisecond, patience
-	})
-	e := new(ends)
-	p := connect(t, d.Address, func(o *stream.Options) { o.Dial = append(o.Dial, grpc.WithStatsHandler(e)) })
-	asynctest.Eventually(t, "a stream ends", func() bool {
-		for range 10 {
-			mustAllow(t, p)
-		}
-		return e.well.Load()+e.badly.Load() > 0
-	})
-	if e.badly.Load() > 0 {
-		t.Error("the stream did not end well")
 	}
 }
 

@@ -1,8 +1,4 @@
-// Package daemontest runs daemons within the process of a test, which may change
-// their options and have several share a store, and servers whose answers the test
-// writes. Only tests import it; it may import the daemon's packages. For daemons as
-// they are shipped there is guardtest.
-package daemontest
+package client_test
 
 import (
 	"log/slog"
@@ -21,8 +17,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
-// Daemon is a server on the memory store.
-type Daemon struct {
+// daemon is a server on the memory store, within this process, so that tests may
+// change its options and have several share a store.
+type daemon struct {
 	// Address of its gRPC port.
 	Address string
 
@@ -31,21 +28,21 @@ type Daemon struct {
 	once  sync.Once
 }
 
-// Start runs a daemon on the limits until the test ends.
-func Start(t testing.TB, limits string, change ...func(*server.Options)) *Daemon {
+// start runs a daemon on the limits until the test ends.
+func start(t testing.TB, limits string, change ...func(*server.Options)) *daemon {
 	t.Helper()
-	return StartOn(t, "127.0.0.1:0", NewStore(t), limits, change...)
+	return startOn(t, "127.0.0.1:0", newStore(t), limits, change...)
 }
 
-// NewStore returns a store that several daemons may share.
-func NewStore(t testing.TB) bucket.Store {
+// newStore returns a store that several daemons may share.
+func newStore(t testing.TB) bucket.Store {
 	s := memstore.New(memstore.Options{MaxKeys: 100_000})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-// StartOn is Start with an address and a store.
-func StartOn(t testing.TB, address string, store bucket.Store, limits string, change ...func(*server.Options)) *Daemon {
+// startOn is start with an address and a store.
+func startOn(t testing.TB, address string, store bucket.Store, limits string, change ...func(*server.Options)) *daemon {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
@@ -71,7 +68,7 @@ func StartOn(t testing.TB, address string, store bucket.Store, limits string, ch
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{Address: s.Address("grpc"), stop: make(chan time.Duration), ended: make(chan struct{})}
+	d := &daemon{Address: s.Address("grpc"), stop: make(chan time.Duration), ended: make(chan struct{})}
 	go func() {
 		defer close(d.ended)
 		if err := s.Run(d.stop); err != nil {
@@ -83,7 +80,7 @@ func StartOn(t testing.TB, address string, store bucket.Store, limits string, ch
 }
 
 // Stop ends the daemon as SIGTERM does, and waits for its end.
-func (d *Daemon) Stop() {
+func (d *daemon) Stop() {
 	d.once.Do(func() { d.stop <- 0 })
 	<-d.ended
 }

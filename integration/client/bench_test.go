@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
 )
 
 // Each operation is one decision of a daemon within this process, so that time and
@@ -67,7 +66,7 @@ func BenchmarkWait(b *testing.B) {
 // benchmarked returns a client whose stream is open.
 func benchmarked(b *testing.B) *client.Client {
 	b.Helper()
-	c := connect(b, daemontest.Start(b, limits).Address)
+	c := connect(b, start(b, limits).Address)
 	if _, err := c.Allow(within(b), "api", client.E("much", "x")); err != nil {
 		b.Fatal(err)
 	}

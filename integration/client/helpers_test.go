@@ -1,0 +1,60 @@
+package client_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+)
+
+// patience is how long a test waits for something that must happen. It is the
+// timeout of clients whose calls are answered.
+const patience = 30 * time.Second
+
+const limits = `
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {requests: 3, period: 1h}
+  - key: named
+    rate_limits:
+      - {name: short, algorithm: sliding_window, requests: 2, period: 1m}
+      - {name: long, algorithm: leaky_bucket, requests: 10, period: 1h, burst: 4}
+  - key: window
+    rate_limit: {algorithm: fixed_window, requests: 3, period: 365d}
+  - key: none
+    rate_limit: {requests: 0, period: 1h}
+  - key: much
+    rate_limit: {algorithm: gcra, requests: 1000000, period: 1h}
+  - key: even
+    rate_limit: {requests: 50, period: 1s}
+  - key: slow
+    rate_limit: {requests: 1, period: 1h}
+`
+
+// connect returns a client that the test closes.
+func connect(t testing.TB, target string, options ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.New(target, append([]client.Option{client.Timeout(patience)}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func one(domain, key, value string) client.Request {
+	return client.Request{Domain: domain, Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E(key, value)}}}}
+}
