@@ -166,10 +166,10 @@ func TestChangeHoldsOnceItHasReturned(t *testing.T) {
 	}
 	for _, change := range []struct {
 		name  string
-		least int64 // how many are admitted before
+		min   int64 // how many are admitted before
 		pause time.Duration
-		// most is how many may be admitted if no more were before.
-		most          int64
+		// max is how many may be admitted if no more were before.
+		max           int64
 		before, after func() *adminv1.Assignment
 	}{
 		{"10 to 3", 1, 80 * time.Millisecond, 3, func() *adminv1.Assignment { return numbers(10) }, func() *adminv1.Assignment { return numbers(3) }},
@@ -184,7 +184,7 @@ func TestChangeHoldsOnceItHasReturned(t *testing.T) {
 				name := fmt.Sprintf("%s-%d", strings.ReplaceAll(change.name, " ", "-"), i)
 				put(i, tenant(name, change.before()))
 				at := all.sendTo("tenant="+name, change.pause)
-				asynctest.Eventually(t, "some are admitted", func() bool { return at.earlier.Load() >= change.least || all.isHome.Load() })
+				asynctest.Eventually(t, "some are admitted", func() bool { return at.earlier.Load() >= change.min || all.isHome.Load() })
 				state := stateOf(t, nodes, flagOf(flags, "--redis-prefix"), at.subject)
 				if !put(i, tenant(name, change.after())) {
 					late++
@@ -195,11 +195,11 @@ func TestChangeHoldsOnceItHasReturned(t *testing.T) {
 				denied := at.denied.Load()
 				asynctest.Eventually(t, "many are denied", func() bool { return at.denied.Load() > denied+takersCount || all.isHome.Load() })
 				earlier, later := at.earlier.Load(), at.later.Load()
-				if earlier+later > max(change.most, earlier) {
+				if earlier+later > max(change.max, earlier) {
 					t.Errorf("%s: %d were admitted before the change had returned, and %d after", name, earlier, later)
 				}
 				// What was charged without tenure is given back.
-				if change.least > change.most && state() != charged && all.unsure.Load() == 0 {
+				if change.min > change.max && state() != charged && all.unsure.Load() == 0 {
 					t.Errorf("%s: a decision that began before the change was charged after it had returned", name)
 				}
 				inTime++

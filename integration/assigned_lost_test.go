@@ -88,6 +88,15 @@ func TestBlockOutlivesRedis(t *testing.T) {
 	server.Restart()
 	daemons = []*daemon{startOne("one"), startOne("two")}
 	isBlocked("after a restart of all")
+	for _, d := range daemons {
+		if r := d.ask("api", 1, "tenant=acme"); putBack() == 0 && !(ok(r) && degraded(r)) {
+			t.Errorf("before it is put back again a daemon says %v, want a degraded answer", r)
+		}
+		if log := d.logText(); !strings.Contains(log, "assignments are those of the snapshot until Redis has all of them again") ||
+			strings.Contains(log, "the store does not answer") {
+			t.Errorf("before it is put back again a daemon's log says %s", log)
+		}
+	}
 	asynctest.Eventually(t, "the block is put back from a snapshot", func() bool { return putBack() == 1 })
 	isBlocked("once it is put back again")
 	if out, stderr, code := daemons[0].steer("", "unblock", "--domain", "api", "tenant=mallory"); code != 0 {

@@ -109,22 +109,22 @@ func (v *victim) suffer(t *testing.T, list []attacker, long time.Duration) {
 	if v.isAlive() && v.memoryOf("VmRSS") >= 2*attackMemory {
 		_ = v.cmd.Process.Kill() // this spares the machine
 	}
-	most := v.memoryOf("VmHWM")
+	maxMemory := v.memoryOf("VmHWM")
 	_ = attack.Process.Kill()
 	_ = attack.Wait()
 	ended := time.Now()
 	if !v.isAlive() {
-		t.Fatalf("the daemon is dead; it had %d MiB", most>>20)
+		t.Fatalf("the daemon is dead; it had %d MiB", maxMemory>>20)
 	}
 	for v.memoryOf("VmRSS") > base+attackRemainder && time.Since(ended) < attackForgotten {
 		time.Sleep(100 * time.Millisecond)
 	}
 	after := v.memoryOf("VmRSS")
-	most = max(most, v.memoryOf("VmHWM"))
+	maxMemory = max(maxMemory, v.memoryOf("VmHWM"))
 	v.good.goHome()
-	t.Logf("memory: %d MiB before, %d MiB at most, %d MiB %v after", base>>20, most>>20, after>>20, time.Since(ended).Round(100*time.Millisecond))
-	if most > attackMemory {
-		t.Errorf("the daemon took %d MiB of %d", most>>20, attackMemory>>20)
+	t.Logf("memory: %d MiB before, %d MiB at most, %d MiB %v after", base>>20, maxMemory>>20, after>>20, time.Since(ended).Round(100*time.Millisecond))
+	if maxMemory > attackMemory {
+		t.Errorf("the daemon took %d MiB of %d", maxMemory>>20, attackMemory>>20)
 	}
 	if after > base+attackRemainder {
 		t.Errorf("%v after the attack the daemon has %d MiB, before it %d", attackForgotten, after>>20, base>>20)

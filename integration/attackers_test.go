@@ -73,7 +73,7 @@ func attackIfTold() bool {
 	var all sync.WaitGroup
 	for _, a := range attackers() {
 		if strings.Contains(","+names+",", ","+a.name+",") {
-			all.Go(func() { a.attack(ctx, &target{at[0], at[1], at[2]}) })
+			all.Go(func() { a.attack(ctx, &target{grpc: at[0], http: at[1], admin: at[2]}) })
 		}
 	}
 	all.Wait()

@@ -171,7 +171,7 @@ func (c caller) send(method, path, body string, headers ...string) answer {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return answer{response.StatusCode, response.Header, string(text)}
+	return answer{status: response.StatusCode, header: response.Header, body: string(text)}
 }
 
 // want asks and fails the test on another status.
@@ -187,7 +187,7 @@ func (c caller) want(status int, method, path string, headers ...string) answer 
 // limitsThrough checks the limits of the page through a proxy.
 func limitsThrough(t *testing.T, proxy string, b *backend) {
 	t.Helper()
-	from := func(address string) caller { return caller{t, proxy, address} }
+	from := func(address string) caller { return caller{t: t, proxy: proxy, address: address} }
 	ann, bob := from("127.0.0.2"), from("127.0.0.3")
 
 	// Each address has five logins an hour, however the path is written and
@@ -235,7 +235,7 @@ func TestNginxLimitsByForwardAuth(t *testing.T) {
 	address := startNginx(t, config, d.http, b.addr)
 	limitsThrough(t, address, b)
 
-	ann := caller{t, address, "127.0.0.2"}
+	ann := caller{t: t, proxy: address, address: "127.0.0.2"}
 	if a := ann.want(200, "GET", "/"); a.header.Get("X-RateLimit-Remaining") == "" {
 		t.Errorf("what is allowed has the headers %v", a.header)
 	}
@@ -257,14 +257,14 @@ func TestNginxLimitsByForwardAuth(t *testing.T) {
 	}
 	fallback := startNginx(t, with(t, config, "      internal;\n", open[:strings.Index(open, "    }")]+"      internal;\n",
 		"    location = /_ratelimit {", "    "+strings.TrimSpace(open[strings.Index(open, "    location"):])+"\n    }\n    location = /_ratelimit {"), d.http, b.addr)
-	caller{t, fallback, "127.0.0.2"}.want(429, "POST", "/login")
+	caller{t: t, proxy: fallback, address: "127.0.0.2"}.want(429, "POST", "/login")
 	goOn := d.hang() // a daemon that hangs holds nobody up
 	ann.want(500, "GET", "/")
-	caller{t, fallback, "127.0.0.2"}.want(200, "POST", "/login")
+	caller{t: t, proxy: fallback, address: "127.0.0.2"}.want(200, "POST", "/login")
 	goOn()
 	d.stop(syscall.SIGINT)
 	ann.want(500, "GET", "/")
-	caller{t, fallback, "127.0.0.2"}.want(200, "POST", "/login")
+	caller{t: t, proxy: fallback, address: "127.0.0.2"}.want(200, "POST", "/login")
 }
 
 func TestCaddyLimitsByForwardAuth(t *testing.T) {
@@ -274,7 +274,7 @@ func TestCaddyLimitsByForwardAuth(t *testing.T) {
 	address := startCaddy(t, d.http, b.addr)
 	limitsThrough(t, address, b)
 
-	ann := caller{t, address, "127.0.0.2"}
+	ann := caller{t: t, proxy: address, address: "127.0.0.2"}
 	if a := ann.want(429, "POST", "/login"); a.body != `{"error":"the request is over its limit"}`+"\n" {
 		t.Errorf("a denied login: %s", a.body)
 	}

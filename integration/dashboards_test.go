@@ -264,7 +264,7 @@ func checkPanel(t *testing.T, p panel) {
 	if p.Type == "row" {
 		return
 	}
-	chosen := datasource{"prometheus", "${datasource}"}
+	chosen := datasource{Type: "prometheus", UID: "${datasource}"}
 	if p.Description == "" || p.Datasource != chosen || len(p.Targets) == 0 || p.FieldConfig.Defaults.Unit == "" && p.Type != "heatmap" {
 		t.Errorf("%s: it has the description %q, %d queries of %v, the unit %q", p.Title, p.Description, len(p.Targets), p.Datasource, p.FieldConfig.Defaults.Unit)
 	}

@@ -99,7 +99,7 @@ func startExample(t testing.TB, name string, args ...string) *example {
 	dir := filepath.Join(projectRoot, "deploy/envoy", name)
 	d := start(t, append(args, "--limits-path", filepath.Join(dir, "limits.yaml"))...)
 	ports := freePorts(t, "8081", portOf(t, d.grpc))
-	return &example{startEnvoy(t, patientExample(t, name, ports)), d, ports}
+	return &example{envoy: startEnvoy(t, patientExample(t, name, ports)), daemon: d, ports: ports}
 }
 
 // freePorts replaces the ports of the examples by free ones, and the first of

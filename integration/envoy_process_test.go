@@ -183,7 +183,7 @@ func (e *envoy) send(c *http.Client, method, url, body string, headers ...string
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	return answer{response.StatusCode, response.Header, string(text)}
+	return answer{status: response.StatusCode, header: response.Header, body: string(text)}
 }
 
 // statuses asks n times and returns the statuses.

@@ -37,8 +37,8 @@ descriptors:
     rate_limit: {algorithm: sliding_window, requests: 6, period: 366d}
 `
 
-// mostOfUser is the limit of a user in faultLimits.
-const mostOfUser = 1_000_000
+// maxOfUser is the limit of a user in faultLimits.
+const maxOfUser = 1_000_000
 
 // faulty is a daemon that reaches its own Redis through a proxy.
 type faulty struct {
@@ -103,7 +103,7 @@ func (f *faulty) charged(entry string) int {
 	past := slices.Clone(f.flags)
 	past[slices.Index(past, f.proxy.Addr())] = f.server.Addr()
 	witness := start(f.t, append(past, "--redis-timeout", "10s")...)
-	return witness.taken("faults", entry, mostOfUser)
+	return witness.taken("faults", entry, maxOfUser)
 }
 
 // load is callers that ask again and again, and their answers.

@@ -50,13 +50,13 @@ func recordedLimits(requests int) string {
 
 // recordedRequest makes a request by chance: one to so many descriptors, costs, peeks
 // and refunds.
-func recordedRequest(r *rand.Rand, most int) *rlsv3.RateLimitRequest {
+func recordedRequest(r *rand.Rand, maxDescriptors int) *rlsv3.RateLimitRequest {
 	keys := []string{"both", "used", "some", "none"}
 	for _, a := range bucket.Algorithms() {
 		keys = append(keys, a.String())
 	}
 	request := &rlsv3.RateLimitRequest{Domain: "d"}
-	for range 1 + r.IntN(most) {
+	for range 1 + r.IntN(maxDescriptors) {
 		d := &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: keys[r.IntN(len(keys))], Value: fmt.Sprint(r.IntN(8))}}}
 		switch r.IntN(8) {
 		case 0:
@@ -81,9 +81,9 @@ func recordedOwn(r *rand.Rand, d *ratelimitv3.RateLimitDescriptor) {
 
 // recordedTake is recordedRequest for the API that gives back. Its own numbers share the
 // state of a rule's limit where they have its period.
-func recordedTake(r *rand.Rand, most int) *ratelimitv1.TakeRequest {
+func recordedTake(r *rand.Rand, maxDescriptors int) *ratelimitv1.TakeRequest {
 	take := &ratelimitv1.TakeRequest{Domain: "d"}
-	for _, from := range recordedRequest(r, most).Descriptors {
+	for _, from := range recordedRequest(r, maxDescriptors).Descriptors {
 		d := &ratelimitv1.Descriptor{Entries: []*ratelimitv1.Entry{{Key: from.Entries[0].Key, Value: from.Entries[0].Value}}}
 		if from.HitsAddend != nil {
 			d.Cost = proto.Uint64(from.HitsAddend.Value)

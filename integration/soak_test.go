@@ -168,11 +168,11 @@ func (d *daemon) unknown() float64 {
 }
 
 func (s *soak) goroutines() float64 {
-	most := 0.0
+	maxGoroutines := 0.0
 	for _, d := range s.daemons {
-		most = max(most, d.total("go_goroutines"))
+		maxGoroutines = max(maxGoroutines, d.total("go_goroutines"))
 	}
-	return most
+	return maxGoroutines
 }
 
 // noLeaks waits until the daemons have about as many goroutines as before the
@@ -247,11 +247,12 @@ func (s *soak) moveSlot() {
 // drains.
 func (s *soak) restartDaemon() {
 	i := s.rng.IntN(len(s.daemons))
-	old := s.daemons[i]
+	// On a busy machine a start takes longer than the old one drains.
+	old, next := s.daemons[i], start(s.t, s.args...)
 	old.signal(syscall.SIGTERM)
 	old.waitForLog("msg=stopping")
-	s.daemons[i] = start(s.t, s.args...)
-	s.load.daemons[i].Store(s.daemons[i])
+	s.daemons[i] = next
+	s.load.daemons[i].Store(next)
 	s.load.waitDecided(2, s.load.subjects()) // the old one has no more calls
 	s.unknown += old.unknown()
 	if code := old.wait(); code != 0 {
