@@ -10,20 +10,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
-const module = "github.com/ratelimitd/ratelimitd/"
+const project = "github.com/ratelimitd/ratelimitd/"
 
-// goPackage is a package of the module, without its tests.
+// goPackage is a package of the project, without its tests.
 type goPackage struct {
 	path    string   // in the repository
-	imports []string // paths of those of the module, and import paths of others
+	imports []string // paths of those of the project, and import paths of others
 }
 
-// packages returns the packages of the module that have code beside tests.
+// packages returns the packages that have code beside tests: of the daemon's module,
+// and of those that it needs.
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "../...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles",
+		"../...", "../client/...", "../internal/bucket/...", "../proto/...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -46,9 +49,9 @@ func packages(t *testing.T) []goPackage {
 		if len(p.GoFiles) == 0 {
 			continue
 		}
-		g := goPackage{path: strings.TrimPrefix(p.ImportPath, module)}
+		g := goPackage{path: strings.TrimPrefix(p.ImportPath, project)}
 		for _, i := range p.Imports {
-			g.imports = append(g.imports, strings.TrimPrefix(i, module))
+			g.imports = append(g.imports, strings.TrimPrefix(i, project))
 		}
 		found = append(found, g)
 	}
@@ -90,8 +93,8 @@ func TestImportsGoDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	floors := rooms(t, string(text))
-	isFor := func(path string) bool { // tests, tools, examples, and what is a part of a room
-		return regexp.MustCompile(`(^|/)(integration|examples|deploy)(/|$)|test$`).MatchString(path)
+	isFor := func(path string) bool { // tests, what they build, tools, examples, and what is a part of a room
+		return regexp.MustCompile(`(^|/)(build|integration|examples|deploy)(/|$)|test$`).MatchString(path)
 	}
 	floorOf := func(path string) (int, bool) {
 		for {
@@ -148,16 +151,36 @@ func (p goPackage) holdRules(t *testing.T) {
 	switch {
 	case p.path == "internal/bucket":
 		imports(protobuf, redis, api, "internal")
-	case strings.HasPrefix(p.path, "internal/bucket/"):
+	case regexp.MustCompile(`^internal/(bucket|redisstore|fallback)(/|$)`).MatchString(p.path):
 		imports("internal/config")
-	case p.path == "internal/config" || strings.HasPrefix(p.path, "internal/config/"):
+	case strings.HasPrefix(p.path, "internal/config/"):
 		imports("internal/bucket/memstore", "internal/redisstore")
 	}
-	isProtocol := p.path == "internal/config/xds" || p.path == "internal/server" || strings.HasPrefix(p.path, "internal/server/")
+	isProtocol := p.path == "internal/config/xds" || regexp.MustCompile(`^internal/(server|cli)(/|$)`).MatchString(p.path)
 	if strings.HasPrefix(p.path, "internal/") && !isProtocol {
 		imports("github.com/envoyproxy", api)
 	}
 	if p.path == "internal/decide" {
 		imports(protobuf, "google.golang.org/grpc")
+	}
+}
+
+// TestArchitectureIsShort holds ARCHITECTURE.md to what a newcomer reads at a sitting. A
+// word has a letter or a digit, so that the lines of tables do not count.
+func TestArchitectureIsShort(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const maxWords = 2500
+	words := 0
+	for _, field := range strings.Fields(string(text)) {
+		if strings.ContainsFunc(field, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+			words++
+		}
+	}
+	if words > maxWords {
+		t.Errorf("ARCHITECTURE.md has %d words, at most %d are allowed; details belong to the docs of packages", words, maxWords)
 	}
 }
