@@ -6,9 +6,17 @@
 # It says what it needs in docs/deploy.md.
 FROM golang:1.26 AS build
 WORKDIR /src
-# Modules change less often than code, so they are a layer of their own.
+# Modules change less often than code, so they are a layer of their own. Those that
+# the daemon's module requires of this project are taken from here.
 COPY go.mod go.sum ./
-RUN go mod download
+COPY client/go.mod client/go.sum client/
+COPY internal/bucket/go.mod internal/bucket/go.sum internal/bucket/
+COPY proto/go.mod proto/go.sum proto/
+RUN go mod edit \
+      -replace=github.com/ratelimitd/ratelimitd/client=./client \
+      -replace=github.com/ratelimitd/ratelimitd/internal/bucket=./internal/bucket \
+      -replace=github.com/ratelimitd/ratelimitd/proto=./proto && \
+    go mod download
 COPY client client
 COPY cmd cmd
 COPY internal internal

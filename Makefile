@@ -1,20 +1,22 @@
 # The targets are documented by `make help`.
 .DEFAULT_GOAL := help
 
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+VERSION  ?= $(shell git describe --tags --match 'v*' --always --dirty 2>/dev/null)
 FUZZTIME ?= 30s
 IMAGE    ?= ratelimitd:latest
 GO       ?= go
 
 BINARY := build/ratelimitd
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Modules of their own, so that nobody downloads a framework that he does not use,
-# nor what only a test needs.
-MODULES := $(patsubst %/go.mod,%,$(wildcard contrib/*/go.mod examples/*/go.mod integration/*/go.mod))
-# Tools are pinned in a module of their own, apart from the product's.
-STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
-GOVULNCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod govulncheck
-BUF         := $(GO) tool -modfile=$(CURDIR)/tools/go.mod buf
+# Modules of their own beside the daemon's, so that nobody downloads the daemon's
+# libraries for the client, a framework that he does not use, nor what only a test needs.
+MODULES := $(patsubst %/go.mod,%,$(wildcard client/go.mod proto/go.mod internal/*/go.mod contrib/*/go.mod examples/*/go.mod integration/*/go.mod))
+# Tools are pinned in a module apart from those of go.work. What such a tool asks go
+# about is in go.work: so tool -n says where it is, and it runs outside of this.
+TOOL        := GOWORK=off $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+STATICCHECK := $$($(TOOL) -n staticcheck)
+GOVULNCHECK := $$($(TOOL) -n govulncheck)
+BUF         := $(TOOL) buf
 # What runs without the race detector is compiled once: with the flags of make build,
 # which lint, the image and the daemons of tests have too. The tests with the race
 # detector have run go vet.
@@ -39,7 +41,7 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 test: tools ## run every test, with the race detector
 	$(GO) test -race -shuffle=on -timeout 18m ./...
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
-	$(PLAIN_TEST) -run 'Allocate|^(TestAnswersAreThoseOfTheModel|TestAuthPathCountsAsServersServeIt)$$' ./internal/...
+	$(PLAIN_TEST) -run 'Allocate|^(TestAnswersAreThoseOfTheModel|TestAuthPathCountsAsServersServeIt)$$' ./internal/... ./internal/bucket/...
 	$(PLAIN_TEST) ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
 	$(PLAIN_TEST) -run '^TestConformance$$' ./internal/redisstore
 	@for dir in $(MODULES); do (set -x; cd $$dir && $(GO) test -race -shuffle=on ./...) || exit 1; done
@@ -53,16 +55,21 @@ lint: export CGO_ENABLED = 0
 lint: export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be had
 	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/^/not gofmted: /'; exit 1; }
-	@for dir in . $(MODULES); do (set -x; cd $$dir && $(GO) vet ./... && $(GO) mod tidy -diff && $(STATICCHECK) ./...) || exit 1; done
+	@for dir in . $(MODULES); do (set -x; cd $$dir && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
+	deploy/dev/tidy.sh -diff
 	$(BUF) lint
 	$(BUF) breaking --against $(API_BASELINE)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(BUF) generate -o "$$dir" && \
-	diff -r -x '*.proto' -x '*.binpb' -x wire "$$dir/proto" proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
+	diff -r -x '*.proto' -x '*.binpb' -x 'go.*' -x wire "$$dir/proto" proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
 	@for dir in . $(MODULES); do \
 	  if out=$$(cd $$dir && $(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: $$dir: no known vulnerability is called"; \
 	  elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \
 	  else echo "govulncheck: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; break; fi; \
 	done
+
+.PHONY: tidy
+tidy: ## go mod tidy in all modules
+	deploy/dev/tidy.sh
 
 .PHONY: proto
 proto: ## generate the API's Go code from proto/
@@ -92,7 +99,7 @@ bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=
 
 .PHONY: microbench
 microbench: ## run the Go benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./internal/... ./client/...
+	$(GO) test -run '^$$' -bench . -benchmem ./internal/... ./internal/bucket/... ./client/... ./integration/client
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (30s)

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -43,7 +44,7 @@ func readDockerfile(t *testing.T) dockerfile {
 			t.Fatalf("Dockerfile: %q stands before the first FROM", line)
 		}
 		last := &stages[len(stages)-1]
-		*last = append(*last, instruction{name, strings.TrimSpace(args)})
+		*last = append(*last, instruction{name: name, args: strings.TrimSpace(args)})
 	}
 	if len(stages) != 2 {
 		t.Fatalf("Dockerfile: %d stages, want one that builds and the final one", len(stages))
@@ -93,6 +94,14 @@ func TestDockerfileFitsTheDaemon(t *testing.T) {
 		// Builders before BuildKit support neither.
 		if strings.Contains(i.args, "--mount") || strings.Contains(i.args, "--chmod") {
 			t.Errorf("%s: needs BuildKit", i)
+		}
+	}
+	for _, r := range readModule(t, projectRoot).Require {
+		folder, own := strings.CutPrefix(r.Mod.Path, project)
+		files := fmt.Sprintf("%[1]s/go.mod %[1]s/go.sum %[1]s/", folder)
+		replace := fmt.Sprintf("-replace=%s=./%s ", r.Mod.Path, folder)
+		if own && (!slices.Contains(argsOf(d.build, "COPY"), files) || !strings.Contains(argsOf(d.build, "RUN")[0], replace)) {
+			t.Errorf("the build does not take %s from here", r.Mod.Path)
 		}
 	}
 	if build := argsOf(d.build, "RUN"); !strings.Contains(build[len(build)-1], "ln -s ratelimitd /out/bin/ratelimit") {

@@ -121,7 +121,7 @@ func TestImageBuildsAndServes(t *testing.T) {
 	}
 }
 
-// buildBinary runs the command of the build stage on its files.
+// buildBinary runs the commands of the build stage on its files.
 func buildBinary(t *testing.T, d dockerfile, stage, arch string) {
 	t.Helper()
 	// The stage runs without the parts that need its base image.
@@ -135,8 +135,7 @@ func buildBinary(t *testing.T, d dockerfile, stage, arch string) {
 	image := imageOf(t, files.String(), projectRoot)
 	mustDocker(t, "", "cp", createContainer(t, image, "none")+":/.", stage)
 
-	run := argsOf(d.build, "RUN")
-	command := strings.ReplaceAll(run[len(run)-1], " /out/", " "+stage+"/out/")
+	command := strings.ReplaceAll(strings.Join(argsOf(d.build, "RUN"), " && "), " /out/", " "+stage+"/out/")
 	cmd := exec.Command("sh", "-c", command)
 	cmd.Dir = filepath.Join(stage, argsOf(d.build, "WORKDIR")[0])
 	cmd.Env = append(os.Environ(), "VERSION=v1.2.3-test", "GOOS=linux", "GOARCH="+arch)

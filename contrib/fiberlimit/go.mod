@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/ratelimitd/ratelimitd v0.0.0
+	github.com/ratelimitd/ratelimitd/client v0.1.0
 )
 
 require (
@@ -17,6 +17,8 @@ require (
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/ratelimitd/ratelimitd/internal/bucket v0.1.0 // indirect
+	github.com/ratelimitd/ratelimitd/proto v0.1.0 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasthttp v1.69.0 // indirect
@@ -30,7 +32,3 @@ require (
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-// Builds in this tree use the tree. Modules that require this one ignore the
-// replacement: a release names a released version instead of v0.0.0.
-replace github.com/ratelimitd/ratelimitd => ../..

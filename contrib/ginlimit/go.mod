@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/gin-gonic/gin v1.12.0
-	github.com/ratelimitd/ratelimitd v0.0.0
+	github.com/ratelimitd/ratelimitd/client v0.1.0
 )
 
 require (
@@ -29,6 +29,8 @@ require (
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.0 // indirect
+	github.com/ratelimitd/ratelimitd/internal/bucket v0.1.0 // indirect
+	github.com/ratelimitd/ratelimitd/proto v0.1.0 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
@@ -43,7 +45,3 @@ require (
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-// Builds in this tree use the tree. Modules that require this one ignore the
-// replacement: a release names a released version instead of v0.0.0.
-replace github.com/ratelimitd/ratelimitd => ../..

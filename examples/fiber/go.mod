@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/ratelimitd/ratelimitd v0.0.0
-	github.com/ratelimitd/ratelimitd/contrib/fiberlimit v0.0.0
+	github.com/ratelimitd/ratelimitd/client v0.1.0
+	github.com/ratelimitd/ratelimitd/contrib/fiberlimit v0.1.0
 )
 
 require (
@@ -18,6 +18,8 @@ require (
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/ratelimitd/ratelimitd/internal/bucket v0.1.0 // indirect
+	github.com/ratelimitd/ratelimitd/proto v0.1.0 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasthttp v1.69.0 // indirect
@@ -30,9 +32,4 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/ratelimitd/ratelimitd => ../..
-	github.com/ratelimitd/ratelimitd/contrib/fiberlimit => ../../contrib/fiberlimit
 )
