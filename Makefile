@@ -38,6 +38,8 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 	@deploy/dev/run.sh $(BINARY)
 
 .PHONY: test
+# As in lint: the daemon is compiled once, with what packages share.
+test: export GOFLAGS := $(shell $(GO) env GOFLAGS) -pgo=off
 test: tools ## run every test, with the race detector
 	$(GO) test -race -shuffle=on -timeout 18m ./...
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
@@ -52,7 +54,7 @@ tools: # what the tests run
 
 .PHONY: lint
 lint: export CGO_ENABLED = 0
-lint: export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
+lint: export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath -pgo=off
 lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be had
 	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/^/not gofmted: /'; exit 1; }
 	@for dir in . $(MODULES); do (set -x; cd $$dir && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
@@ -96,6 +98,13 @@ bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=
 	@# xargs parts the flags and takes off their quotes; to make and a shell ^(a|b)$ means something else.
 	@$(if $(value BENCH),printf %s '$(subst ','\'',$(value BENCH))' | xargs) \
 	$(GO) run ./integration/bench $(if $(FULL),-full) $(foreach c,$(COMPARE),-compare '$(c)')
+
+PROFILED = memory-256|redis-256|redis-16|redis-hot-under|cluster-256|take-stream|take-stream-redis
+
+.PHONY: profile
+profile: tools ## have the compiler know what the daemon spends its time on: cmd/ratelimitd/default.pgo
+	@dir=$$(mktemp -d) && $(GO) run ./integration/bench -starts 1 -rounds 1 -run '^($(PROFILED))$$' -profiles $$dir && \
+	$(GO) tool pprof -proto $$dir/*.pprof > $$dir/all && cp $$dir/all cmd/ratelimitd/default.pgo; status=$$?; rm -r $$dir; exit $$status
 
 .PHONY: microbench
 microbench: ## run the Go benchmarks
