@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -210,7 +211,37 @@ func TestSentinelFailsOver(t *testing.T) {
 		waitNamed(t, addr, "limits", replica.Addr())
 	}
 	master.Restart()
-	waitRole(t, master, "slave")
+	waitPair(t, master, replica)
+}
+
+// waitPair waits until one of two servers is the other's replica. Which of them
+// is the master may change on a busy machine, where sentinels take one that is
+// slow for one that is down.
+func waitPair(t *testing.T, a, b *Server) {
+	t.Helper()
+	waitUntil(t, "wait until one follows the other", func(ctx context.Context) error {
+		var roles []string
+		for _, s := range []*Server{a, b} {
+			is, err := role(ctx, s)
+			if err != nil {
+				return err
+			}
+			roles = append(roles, is)
+		}
+		slices.Sort(roles)
+		if !slices.Equal(roles, []string{"master", "slave"}) {
+			return fmt.Errorf("they are %v", roles)
+		}
+		return nil
+	})
+}
+
+// role returns what a server says that it is: "master" or "slave".
+func role(ctx context.Context, s *Server) (string, error) {
+	c := s.p.client()
+	defer c.Close()
+	info, err := c.Info(ctx, "replication").Result()
+	return infoField(info, "role"), err
 }
 
 // waitUntil waits until is returns nil. The waits of a failover may each take long.
@@ -242,15 +273,13 @@ func waitNamed(t *testing.T, sentinel, name, want string) {
 
 func waitRole(t *testing.T, s *Server, want string) {
 	t.Helper()
-	c := s.p.client()
-	defer c.Close()
 	waitUntil(t, "wait until "+s.Addr()+" is a "+want, func(ctx context.Context) error {
-		info, err := c.Info(ctx, "replication").Result()
+		is, err := role(ctx, s)
 		if err != nil {
 			return err
 		}
-		if role := infoField(info, "role"); role != want {
-			return fmt.Errorf("it is a %s", role)
+		if is != want {
+			return fmt.Errorf("it is a %s", is)
 		}
 		return nil
 	})
