@@ -384,7 +384,7 @@ func (s *Store) Reset(ctx context.Context, r assign.Reset, maxWait ...assign.Max
 	if r.OnlyCounted {
 		onlyCounted = "1"
 	}
-	c := &call{tag: t, keys: append([]string{t.changes}, r.Keys...),
+	c := &call{tag: t, keys: append([]string{t.changes, t.assigned}, r.Keys...),
 		args: []any{s.keep(), encodeSubject(&r.Record.Subject), r.Record.By, r.Record.Reason, string(limits), string(states), onlyCounted}}
 	s.run(ctx, resetScript, []*call{c})
 	counted, id, err := decodeReset(c)

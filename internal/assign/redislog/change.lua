@@ -248,9 +248,11 @@ if last ~= ARGV[7] then return {'NEWER', last} end
 local refusal = refusal_of({{'XADD', KEYS[2], '*', 'f', 'v'}, {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}})
 if refusal then return refusal end
 
+local previous = continues_from(newest and newest[1], epoch)
 local function record(kind, subject, by, reason, before, after, named, same)
   last = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], '*', 'kind', kind, 'subject', subject,
-    'by', by, 'reason', reason, 'before', before, 'after', after, 'named', named, 'same', same, 'p', last)
+    'by', by, 'reason', reason, 'before', before, 'after', after, 'named', named, 'same', same, 'p', previous)
+  previous = last
   if not epoch then
     epoch = last
     redis.call('HSET', KEYS[1], '~epoch', epoch)
