@@ -20,21 +20,22 @@ type Readable interface {
 
 // Appendable is a message that is written to its bytes.
 type Appendable interface {
-	// AppendWire appends the message and ends its use.
+	// AppendWire appends the message.
 	AppendWire(dst []byte) []byte
 	// Held returns the charge of the message.
 	Held() *accounts.Charge
+	// Release ends the use of the message, once it is written or where there is no
+	// answer to write.
+	Release()
 }
 
-// Request is a message that is charged while it is decided, and that writes the
-// answer then.
-type Request interface {
+// Message is a request that is charged while it is decided, and that writes the answer
+// then.
+type Message interface {
 	Readable
 	Appendable
 	// Holds returns how many bytes it holds, beyond those of any call.
 	Holds() int64
-	// Release ends its use where there is no answer to write.
-	Release()
 }
 
 // Codec reads Readable messages and writes Appendable ones. It leaves all others,
@@ -61,14 +62,14 @@ func (d Codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return d.CodecV2.Marshal(v)
 	}
-	held := *m.Held() // AppendWire clears it
-	return held.Answer(m.AppendWire), nil
+	defer m.Release()
+	return m.Held().Answer(m.AppendWire), nil
 }
 
 // Unary describes a method of an endpoint. Its requests are read into what empty
 // makes, and become their own answers. The endpoint counts those that cannot be read:
 // too large ones, or garbage.
-func Unary[T Request](e *Endpoint, service any, name, fullName string, empty func() T, answer func(context.Context, T) error) grpc.MethodDesc {
+func Unary[T Message](e *Endpoint, service any, name, fullName string, empty func() T, answer func(context.Context, T) error) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
 	answer = Traced(e, fullName, answer)
 	handler := func(ctx context.Context, m any) (any, error) {

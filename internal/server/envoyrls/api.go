@@ -66,17 +66,6 @@ func (c *envoyCall) Release() {
 	}
 }
 
-func (c *envoyCall) ReadWire(message string) error {
-	c.Size = len(message)
-	return c.unmarshal(message)
-}
-
-func (c *envoyCall) AppendWire(dst []byte) []byte {
-	dst = c.appendResponse(dst)
-	c.Release()
-	return dst
-}
-
 // Register adds the service to g, which must use endpoint.Codec.
 func (e *API) Register(g *grpc.Server) {
 	answer := func(ctx context.Context, c *envoyCall) error { return e.Answer(ctx, c.Call, nil) }
@@ -107,7 +96,7 @@ func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, bega
 	c.Began = began
 	in, err := proto.Marshal(r)
 	if err == nil {
-		err = c.unmarshal(string(in))
+		err = c.ReadWire(string(in))
 	}
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the request: %v", err)
@@ -116,7 +105,7 @@ func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, bega
 		return nil, err
 	}
 	response := new(rlsv3.RateLimitResponse)
-	if err := proto.Unmarshal(c.appendResponse(nil), response); err != nil {
+	if err := proto.Unmarshal(c.AppendWire(nil), response); err != nil {
 		return nil, status.Errorf(codes.Internal, "the response: %v", err)
 	}
 	return response, nil

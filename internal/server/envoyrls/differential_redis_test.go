@@ -44,7 +44,7 @@ func onRedis(mode redisconn.Mode, addresses ...string) opener {
 		}
 		s, err := redisstore.New(conn, redisstore.Options{
 			HashTags: 32,
-			Batch:    redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
+			Batch:    redisstore.BatchBounds{Size: 1000, InFlight: 1, Queue: 10_000},
 			Clock:    c.Micros,
 		})
 		if err != nil {

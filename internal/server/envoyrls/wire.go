@@ -18,9 +18,10 @@ import (
 // numbers of the fields are those of Envoy's .proto files that are named below;
 // tests compare both with the messages.
 
-// unmarshal reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto)
-// into an empty call, which keeps parts of it.
-func (c *envoyCall) unmarshal(request string) error {
+// ReadWire reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto) into an empty
+// call, which keeps parts of it.
+func (c *envoyCall) ReadWire(request string) error {
+	c.Size = len(request)
 	f := wire.Fields[string]{Rest: request}
 	for f.Next() {
 		switch {
@@ -112,9 +113,9 @@ func unmarshalValue(n *uint64, message string) error {
 	return f.Err
 }
 
-// appendResponse appends the RateLimitResponse of a decided call
+// AppendWire appends the RateLimitResponse of a decided call
 // (envoy/service/ratelimit/v3/rls.proto).
-func (c *envoyCall) appendResponse(dst []byte) []byte {
+func (c *envoyCall) AppendWire(dst []byte) []byte {
 	overall := rlsv3.RateLimitResponse_OK
 	if c.Denied {
 		overall = rlsv3.RateLimitResponse_OVER_LIMIT

@@ -53,7 +53,7 @@ func FuzzRequestBytes(f *testing.F) {
 		var want rlsv3.RateLimitRequest
 		refused := proto.Unmarshal(in, &want)
 		c := &envoyCall{Call: decidetest.Unbounded().NewCall()}
-		err := c.unmarshal(string(in))
+		err := c.ReadWire(string(in))
 		if refused != nil {
 			return
 		}
@@ -93,7 +93,7 @@ func TestBrokenRequestBytesAreRefused(t *testing.T) {
 		"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x12\x03\x0a\x01\x0a"} {
 		t.Run(fmt.Sprintf("%x", in), func(t *testing.T) {
 			c := &envoyCall{Call: decidetest.Unbounded().NewCall()}
-			if err := c.unmarshal(in); err == nil {
+			if err := c.ReadWire(in); err == nil {
 				t.Errorf("%q was read as %+v", in, c)
 			}
 			if err := proto.Unmarshal([]byte(in), new(rlsv3.RateLimitRequest)); err == nil {
@@ -105,5 +105,5 @@ func TestBrokenRequestBytesAreRefused(t *testing.T) {
 
 // Parts beyond the bounds are counted and not kept.
 func TestReadingIsBounded(t *testing.T) {
-	decidetest.ReadingIsBounded(t, func(c *decide.Call, in string) error { return (&envoyCall{Call: c}).unmarshal(in) })
+	decidetest.ReadingIsBounded(t, func(c *decide.Call, in string) error { return (&envoyCall{Call: c}).ReadWire(in) })
 }

@@ -65,11 +65,7 @@ func (t *take) ReadWire(message string) error {
 	return t.unmarshalTake(message)
 }
 
-func (t *take) AppendWire(dst []byte) []byte {
-	dst = t.appendTakeResponse(dst)
-	t.Release()
-	return dst
-}
+func (t *take) AppendWire(dst []byte) []byte { return t.appendTakeResponse(dst) }
 
 // answerTake decides one request.
 func (a *API) answerTake(ctx context.Context, t *take) error { return a.Answer(ctx, t.Call, nil) }

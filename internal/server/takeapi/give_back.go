@@ -99,10 +99,7 @@ func eachPacked(numbers string, read func(*wire.Fields[string]) (uint64, bool), 
 }
 
 // AppendWire appends the GiveBackResponse, which is empty.
-func (g *giveBackCall) AppendWire(dst []byte) []byte {
-	g.Release()
-	return dst
-}
+func (g *giveBackCall) AppendWire(dst []byte) []byte { return dst }
 
 // Release ends the use of the request.
 func (g *giveBackCall) Release() { g.call.Release() }

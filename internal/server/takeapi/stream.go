@@ -123,6 +123,9 @@ type streamAnswers struct {
 
 func (a *streamAnswers) AppendWire([]byte) []byte { return a.bytes }
 
+// Release does nothing: the bytes are the answer's.
+func (a *streamAnswers) Release() {}
+
 // read takes over messages until there are no more. takeStream does not wait for
 // it when the server stops; the end of the stream ends it.
 func (s *takeStream) read() (err error) {

@@ -145,7 +145,6 @@ func (t *takes) AppendWire(dst []byte) []byte {
 		dst, start = wire.BeginMessage(dst, 1)
 		dst = wire.EndMessage(it.appendResult(dst), start)
 	}
-	t.Release()
 	return dst
 }
 
