@@ -301,7 +301,7 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 	for i, plan := range plans {
 		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
 		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
-		c.ask(found, i)
+		c.addHits(found, i)
 	}
 	r := Resettable{Hints: hints}
 	for i := range c.Hits {

@@ -44,7 +44,7 @@ func onRedis(t testing.TB, timeout time.Duration, f *fallback.Fallback, mode red
 			t.Fatal(err)
 		}
 		s, err := redisstore.New(conn, redisstore.Options{
-			HashTags: 32, Batch: redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000}, Clock: o.Now, Fallback: f,
+			HashTags: 32, Batch: redisstore.BatchBounds{Size: 1000, InFlight: 1, Queue: 10_000}, Clock: o.Now, Fallback: f,
 		})
 		if err != nil {
 			t.Fatal(err)

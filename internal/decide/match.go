@@ -51,7 +51,7 @@ func (d *Decider) find(c *Call) error {
 		c.giveRoles(d.Modes)
 	}
 	for i := range c.Outcomes {
-		c.ask(domain, i)
+		c.addHits(domain, i)
 	}
 	c.giveHits()
 	c.settleQuotas()
@@ -107,8 +107,8 @@ func (c *Call) giveHits() {
 	}
 }
 
-// ask adds the hits of the limits of outcome i.
-func (c *Call) ask(domain *rules.Domain, i int) {
+// addHits adds the hits of the limits of outcome i.
+func (c *Call) addHits(domain *rules.Domain, i int) {
 	o, d := &c.Outcomes[i], &c.Descriptors[i]
 	if len(o.Limits) == 0 {
 		return
