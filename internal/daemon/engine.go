@@ -89,7 +89,7 @@ func (e *engine) openRedisStore(r settings.Redis, tracer *tracing.Tracer, metric
 	options := redisstore.Options{
 		OnClockGain:  e.fleet.Tenure().Void,
 		HashTags:     r.HashTags,
-		Batch:        redisstore.Batch{Size: r.Batch.Size, InFlight: r.Batch.InFlight, Queue: r.Batch.Queue},
+		Batch:        redisstore.BatchBounds{Size: r.Batch.Size, InFlight: r.Batch.InFlight, Queue: r.Batch.Queue},
 		DenialMemory: r.DenialMemory,
 		DenialBytes:  r.DenialBytes,
 		MaxClockSkew: r.MaxClockSkew,

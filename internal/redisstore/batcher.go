@@ -1,44 +1,36 @@
 package redisstore
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"time"
 )
 
-// batcher gathers requests for one node while a batch is in flight, and sends them
-// as the next batch when that one is back, as the group commit of a database
-// does. No request waits for a batch to fill: an idle node is sent one at once, and
-// by its own caller if that may wait as long as a batch.
+// batcher gathers requests for a node while a batch is in flight, and sends them as the
+// next batch when that one is back, as the group commit of a database does. No request
+// waits for a batch to fill: an idle node is sent one at once, by the request's own caller
+// if that may wait as long as a batch.
 type batcher struct {
-	bounds Batch
-	// end is called for each request of a batch that is back.
-	end func(*request)
-	// refusal returns why nothing may be sent now, or nil.
-	refusal func() error
+	store  *Store
+	node   *node
+	bounds BatchBounds
 
-	mu      sync.Mutex
-	waiting []*request
-	turns   turns
-	workers []*worker // the last one is leader
-	due     time.Time // no request's deadline is sooner
-	idle    int       // workers that sleep, without leader
-	resting bool      // whether the watch sleeps
-	closed  bool
+	mu        sync.Mutex
+	waiting   []*request
+	turns     turns
+	pipelines []*pipeline // the last one is leader
+	due       time.Time   // no request's deadline is sooner
+	idle      int         // pipelines without anything to send, except leader
+	resting   bool        // whether the watch sleeps
+	closed    bool
 	// leader is used by the caller who leads, while all others sleep or wake up: it
 	// sends what waits when it begins.
-	leader  *worker
+	leader  *pipeline
 	leading leading
 
 	wake, watchWake chan struct{}
 	running         sync.WaitGroup
-}
-
-// worker sends one batch at a time.
-type worker struct {
-	// send returns when the requests are decided or have errors.
-	send  func([]*request)
-	batch []*request // in flight
 }
 
 // leading says whether a caller leads.
@@ -50,36 +42,34 @@ const (
 	away                // its batch is in flight
 )
 
-// newBatcher starts a worker for each batch that may be in flight. A worker sends
-// its batches by the function that newSend returned for it, which returns when the
-// requests are decided or have errors; then it calls end for each. While refusal
-// returns an error, requests are abandoned with that instead of sent. On a cluster tags
-// is how many hash tags may take turns; else it is 0.
-func newBatcher(bounds Batch, tags int, newSend func() func([]*request), end func(*request), refusal func() error) *batcher {
+// newBatcher starts a goroutine for each batch that may be in flight to a node.
+func newBatcher(s *Store, n *node) *batcher {
 	b := &batcher{
-		bounds:    bounds,
-		end:       end,
-		refusal:   refusal,
-		turns:     turns{tags: make([]turn, tags)},
-		wake:      make(chan struct{}, bounds.InFlight),
+		store:     s,
+		node:      n,
+		bounds:    s.batch,
+		wake:      make(chan struct{}, s.batch.InFlight),
 		watchWake: make(chan struct{}, 1),
 	}
-	for range bounds.InFlight + 1 {
-		b.workers = append(b.workers, &worker{send: newSend()})
+	if s.isCluster {
+		b.turns.tags = make([]turn, len(s.tags))
 	}
-	b.leader = b.workers[bounds.InFlight]
-	for _, w := range b.workers[:bounds.InFlight] {
-		b.running.Go(func() { b.work(w) })
+	for range b.bounds.InFlight + 1 {
+		b.pipelines = append(b.pipelines, &pipeline{store: s, node: n})
+	}
+	b.leader = b.pipelines[b.bounds.InFlight]
+	for _, pl := range b.pipelines[:b.bounds.InFlight] {
+		b.running.Go(func() { b.work(pl) })
 	}
 	b.running.Go(b.watch)
 	return b
 }
 
-// submit queues a request, which will be done one day, or returns an error. One
-// that finds the queue full fails at once. If it reports that the caller leads, which
-// it never does unless mayLead, the caller calls sendNext with leader next, and waits for its request
-// then. A caller who may lead waits for a batch to end even if it has gone.
-func (b *batcher) submit(r *request, mayLead bool) (leads bool, _ error) {
+// enqueue queues a request, which will be decided, fail or be abandoned, or returns an
+// error. If the queue is full, it fails at once. If the caller leads, which may happen
+// only with mayLead, he calls sendNext with leader next, and then waits for his request.
+// A caller who may lead waits for a batch to end even if he disconnects.
+func (b *batcher) enqueue(r *request, mayLead bool) (leads bool, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -105,7 +95,7 @@ func (b *batcher) submit(r *request, mayLead bool) (leads bool, _ error) {
 	return false, nil
 }
 
-// wakeOne wakes a worker for what waits, unless a caller is about to take it, or as
+// wakeOne wakes a goroutine for what waits, unless a caller is about to take it, or as
 // many batches are in flight as may be. b.mu is held.
 func (b *batcher) wakeOne() {
 	spare := 0
@@ -147,7 +137,7 @@ func (b *batcher) sweep() bool {
 	return true
 }
 
-// close ends the workers once the queue is empty.
+// close ends the goroutines once the queue is empty.
 func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed, b.idle, b.resting = true, 0, false
@@ -164,32 +154,32 @@ func (b *batcher) length() int {
 	return len(b.waiting)
 }
 
-func (b *batcher) work(w *worker) {
+func (b *batcher) work(pl *pipeline) {
 	for b.waitForWork() {
-		b.sendNext(w)
+		b.sendNext(pl)
 	}
 }
 
-// sendNext sends what waits as a batch, and ends its requests.
-func (b *batcher) sendNext(w *worker) {
-	if w == b.leader {
+// sendNext sends what waits as a batch, and wakes the callers of its requests.
+func (b *batcher) sendNext(pl *pipeline) {
+	if pl == b.leader {
 		defer b.endLead()
 	}
 	// Lets callers that are about to ask join the batch: on a hot key this halves
 	// the commands.
 	runtime.Gosched()
-	batch := b.drain(w)
+	batch := b.drain(pl)
 	if len(batch) > 0 {
-		w.send(batch)
+		pl.run(context.Background(), batch)
 	}
 	// The watch must not see its requests any more, since their callers may use them
 	// again once they are done.
 	b.mu.Lock()
-	w.batch = w.batch[:0]
+	pl.batch = pl.batch[:0]
 	b.mu.Unlock()
 	for i, r := range batch {
 		batch[i] = nil
-		b.end(r)
+		b.store.wake(r)
 	}
 }
 
@@ -207,14 +197,14 @@ func (b *batcher) waitForWork() bool {
 	return true
 }
 
-// drain moves the requests that fit from the queue into the batch of a worker. It
+// drain moves the requests that fit from the queue into the batch of a pipeline. It
 // skips those whose callers disconnected and those of hash tags whose turn is later, and
 // moves none while there is a refusal.
-func (b *batcher) drain(w *worker) []*request {
+func (b *batcher) drain(pl *pipeline) []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	refusal, inTurn := b.refusal(), b.turns.next(b.waiting)
-	batch, later := w.batch, b.waiting[:0]
+	refusal, inTurn := b.node.breaker.refusal(), b.turns.next(b.waiting)
+	batch, later := pl.batch, b.waiting[:0]
 	hits := 0
 	for i, r := range b.waiting {
 		if hits > 0 && hits+len(r.Hits) > b.bounds.Size {
@@ -227,15 +217,15 @@ func (b *batcher) drain(w *worker) []*request {
 		case r.status.Load() == abandoned:
 		case !inTurn(r):
 			later = append(later, r)
-		case r.send():
+		case r.depart():
 			hits += len(r.Hits)
 			batch = append(batch, r)
 		}
 	}
 	clear(b.waiting[len(later):])
 	b.waiting = later
-	w.batch = batch
-	if w == b.leader {
+	pl.batch = batch
+	if pl == b.leader {
 		b.leading = away
 		if len(later) > 0 {
 			b.wakeOne()
@@ -281,8 +271,8 @@ func (b *batcher) waitForWaits() bool {
 
 // inFlight is how many requests are in flight. b.mu is held.
 func (b *batcher) inFlight() (n int) {
-	for _, w := range b.workers {
-		n += len(w.batch)
+	for _, pl := range b.pipelines {
+		n += len(pl.batch)
 	}
 	return n
 }
@@ -298,8 +288,8 @@ func (b *batcher) expireDue(now time.Time, gone bool) {
 	}
 	b.due = now.Add(farOff)
 	b.expire(b.waiting, now, slack)
-	for _, w := range b.workers {
-		b.expire(w.batch, now, slack)
+	for _, pl := range b.pipelines {
+		b.expire(pl.batch, now, slack)
 	}
 }
 

@@ -81,4 +81,4 @@ func single(t testing.TB) []string { return []string{redistest.Single(t)} }
 // which denials_test.go judges.
 func knowDenials(o *testOptions) { o.DenialMemory = time.Second }
 
-func eachAlone(o *testOptions) { o.Batch = redisstore.Batch{} }
+func eachAlone(o *testOptions) { o.Batch = redisstore.BatchBounds{} }

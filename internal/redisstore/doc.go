@@ -19,7 +19,7 @@
 //	fallback   decides where Redis did not
 //
 // A Store promises the same without denials (DenialMemory 0), without batches (the
-// zero Batch), and with one hash tag (HashTags 1). Without a fallback, a request that
+// zero BatchBounds), and with one hash tag (HashTags 1). Without a fallback, a request that
 // Redis does not decide fails.
 //
 // # Denials

@@ -9,7 +9,7 @@ func (s *Store) Locate(h *bucket.Hit) bucket.Location {
 	l := bucket.Location{
 		Key:       s.heads[tag] + string(h.Key),
 		Tag:       s.tags[tag],
-		Node:      s.redis.NodeName(s.topology.Load().byTag[tag].address),
+		Node:      s.redis.NodeName(s.nodeOf(tag).address),
 		OnFailure: bucket.FailError,
 	}
 	if s.fallback != nil {

@@ -59,7 +59,7 @@ func TestNothingOutlivesClose(t *testing.T) {
 			}
 		},
 	} {
-		for _, batch := range []redisstore.Batch{{Size: 1000, InFlight: 2, Queue: 100}, {}} {
+		for _, batch := range []redisstore.BatchBounds{{Size: 1000, InFlight: 2, Queue: 100}, {}} {
 			t.Run(fmt.Sprintf("%s, batches of %d", name, batch.Size), func(t *testing.T) {
 				before := goleak.IgnoreCurrent()
 				o := options(redisconn.Single, proxy.Addr())

@@ -42,7 +42,7 @@ func options(mode redisconn.Mode, addresses ...string) testOptions {
 		},
 		storeOptions: storeOptions{
 			HashTags: 32,
-			Batch:    redisstore.Batch{Size: 1000, InFlight: 1, Queue: 10_000},
+			Batch:    redisstore.BatchBounds{Size: 1000, InFlight: 1, Queue: 10_000},
 		},
 	}
 }

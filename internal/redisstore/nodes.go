@@ -28,13 +28,6 @@ type node struct {
 	isLoggedDown bool
 }
 
-// topology says which node has the keys of each tag. It is only a guess, for the
-// sake of batching: the client sends each command to the node that has its slot,
-// so a wrong guess costs no more than a batch that goes to two servers.
-type topology struct {
-	byTag []*node
-}
-
 const (
 	// topologyLook is how often the store asks the client which node has which
 	// tag. The client learns that from the cluster.
@@ -49,21 +42,14 @@ func (s *Store) newNode(address string) *node {
 	n.breaker = newBreaker(
 		func(ctx context.Context) error { return s.probe(ctx, n) },
 		func(because error) { s.logChange(n, because) })
-	tags := 0
-	if s.isCluster {
-		tags = len(s.tags)
-	}
-	n.batcher = newBatcher(s.batch, tags, func() func([]*request) {
-		pl := newPipeline(s)
-		return func(batch []*request) { pl.run(context.Background(), n, batch) }
-	}, s.endRequest, n.breaker.refusal)
+	n.batcher = newBatcher(s, n)
 	return n
 }
 
 // probe asks a node by a key of one of its tags, since the keys of other tags are
 // at other nodes. A node without tags is not asked: no request goes to it.
 func (s *Store) probe(ctx context.Context, n *node) error {
-	tag := slices.Index(s.topology.Load().byTag, n)
+	tag := slices.Index(*s.byTag.Load(), n)
 	if tag < 0 {
 		return nil
 	}
@@ -83,36 +69,32 @@ func (n *node) close() {
 	n.breaker.close()
 }
 
-func (s *Store) nodeOf(r *request) *node { return s.topology.Load().byTag[r.tag] }
-
-// submit queues a request for its node. If the caller may wait as long as a batch, it
+// submit queues a request for its node. If the caller may wait as long as a batch, he
 // may be the one who sends it.
 func (s *Store) submit(r *request, mayLead bool) error {
 	for {
-		n := s.nodeOf(r)
+		n := s.nodeOf(r.tag)
 		if err := n.breaker.refusal(); err != nil {
 			return err
 		}
-		leads, err := n.batcher.submit(r, mayLead)
+		leads, err := n.batcher.enqueue(r, mayLead)
 		if leads {
 			n.batcher.sendNext(n.batcher.leader)
 		}
 		if err != errClosed || s.closed.Load() {
 			return err
 		}
-		// The node was closed because the topology has just changed.
+		// The node was closed because the tag has just moved.
 	}
 }
 
-// startTopology makes a topology with one node for all tags, and follows that of a
-// cluster.
+// nodeOf returns the node that has the keys of a tag, by the topology.
+func (s *Store) nodeOf(tag int) *node { return (*s.byTag.Load())[tag] }
+
+// startTopology makes one node for all tags, and follows the topology of a cluster.
 func (s *Store) startTopology() {
-	all := &topology{byTag: make([]*node, len(s.tags))}
-	n := s.newNode(redisconn.AnyNode)
-	for i := range all.byTag {
-		all.byTag[i] = n
-	}
-	s.topology.Store(all)
+	byTag := slices.Repeat([]*node{s.newNode(redisconn.AnyNode)}, len(s.tags))
+	s.byTag.Store(&byTag)
 	if cluster := s.redis.Cluster(); cluster != nil {
 		s.background.Go(func() { s.followTopology(cluster) })
 	}
@@ -146,7 +128,7 @@ func (s *Store) lookAgainAfter() time.Duration {
 	return topologyLook
 }
 
-// lookTopology makes a new topology if a tag has moved.
+// lookTopology notes which node has which tag, if one has moved.
 func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
@@ -154,24 +136,24 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 	if err != nil {
 		return // the old topology is the best guess
 	}
-	old := s.topology.Load()
+	old := *s.byTag.Load()
 	nodes := make(map[string]*node)
-	for _, n := range old.byTag {
+	for _, n := range old {
 		nodes[n.address] = n
 	}
-	changed := &topology{byTag: make([]*node, len(s.tags))}
+	byTag := make([]*node, len(s.tags))
 	for i, address := range addresses {
 		if nodes[address] == nil {
 			nodes[address] = s.newNode(address)
 		}
-		changed.byTag[i] = nodes[address]
+		byTag[i] = nodes[address]
 	}
-	if slices.Equal(old.byTag, changed.byTag) {
+	if slices.Equal(old, byTag) {
 		return
 	}
-	s.topology.Store(changed)
+	s.byTag.Store(&byTag)
 	for _, n := range nodes {
-		if !slices.Contains(changed.byTag, n) {
+		if !slices.Contains(byTag, n) {
 			n.close()
 			s.logGone(n)
 			// Otherwise there would be a series for every address ever.
@@ -208,7 +190,7 @@ func (s *Store) masters(ctx context.Context, cluster *redis.ClusterClient) ([]st
 // nodes returns the nodes that have tags.
 func (s *Store) nodes() []*node {
 	var nodes []*node
-	for _, n := range s.topology.Load().byTag {
+	for _, n := range *s.byTag.Load() {
 		if !slices.Contains(nodes, n) {
 			nodes = append(nodes, n)
 		}

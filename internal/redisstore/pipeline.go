@@ -11,39 +11,40 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// pipeline sends batches to a node and reads the replies: a batch is one
-// command, or on a cluster one for each of its tags, sent together. A pipeline
-// keeps its memory and serves one batch at a time.
+// pipeline sends batches and reads the replies: a batch is one command, or on a cluster
+// one for each of its tags, sent together. A pipeline keeps its memory and serves one
+// batch at a time.
 type pipeline struct {
-	store    *Store
+	store *Store
+	// node learns how it went: its breaker, clock and metrics. It is nil outside a
+	// batcher.
+	node     *node
+	batch    []*request // in flight; the batcher's lock guards it
 	commands []*script.Command
 	cmds     []redis.Cmder
 }
 
-func newPipeline(s *Store) *pipeline { return &pipeline{store: s} }
-
 // run has a batch decided, or sets the errors of its requests. It sends a command again
 // only where Redis did not have the script (NOSCRIPT). The requests of a command that
-// met a slot on the move (TRYAGAIN) are left for endRequest to send again, each
-// alone. Unless n is nil, its breaker, clock and metrics learn how it went.
-func (pl *pipeline) run(ctx context.Context, n *node, batch []*request) {
+// met a slot on the move (TRYAGAIN) get errSlotMoves.
+func (pl *pipeline) run(ctx context.Context, batch []*request) {
 	ctx, cancel := context.WithTimeout(ctx, pl.store.timeout)
 	defer cancel()
 	start := time.Now()
 	commands := pl.commandsFor(ctx, batch)
 	pl.send(ctx, commands)
 	took := time.Since(start)
-	if n != nil {
-		pl.store.metrics.recordBatch(n, commands, took)
+	if pl.node != nil {
+		pl.store.metrics.recordBatch(pl.node, commands, took)
 	}
 	if pl.sendUnloaded(ctx, commands) {
 		took = time.Since(start)
 	}
-	if n != nil && pl.store.onBatch != nil {
-		pl.store.tellBatch(n, commands, batch, start, took)
+	if pl.node != nil && pl.store.onBatch != nil {
+		pl.store.tellBatch(pl.node, commands, batch, start, took)
 	}
 	for _, c := range commands {
-		pl.end(ctx, c, n, start, took)
+		pl.read(ctx, c, start, took)
 	}
 	pl.release(commands)
 }
@@ -112,57 +113,37 @@ func (pl *pipeline) sendUnloaded(ctx context.Context, commands []*script.Command
 	return len(unloaded) > 0
 }
 
-// end hands a command's reply, or its error, to its requests. The command was sent
-// at start, and its reply took that long.
-func (pl *pipeline) end(ctx context.Context, c *script.Command, n *node, start time.Time, took time.Duration) {
+// read hands a command's reply, or its error, to its requests. The command was sent at
+// start, and its reply took that long.
+func (pl *pipeline) read(ctx context.Context, c *script.Command, start time.Time, took time.Duration) {
+	s, n := pl.store, pl.node
 	reply, err := c.Cmd.Result()
 	if n != nil {
 		n.breaker.record(start, err)
 	}
-	if redis.HasErrorPrefix(err, "TRYAGAIN") {
+	var heading script.Heading
+	switch {
+	case redis.HasErrorPrefix(err, "TRYAGAIN"):
 		c.Fail(errSlotMoves)
 		return
-	}
-	if err == nil {
-		err = pl.decode(c, reply, n, start, took)
-	} else {
+	case err != nil:
 		if n != nil && !isDown(err) {
-			pl.store.logRefusal(n, err)
+			s.logRefusal(n, err)
 		}
-		pl.store.reloadTopology(ctx, err)
+		s.reloadTopology(ctx, err)
+	default:
+		heading, err = c.Decode(reply)
 	}
 	if err != nil {
 		c.Fail(wrap(err))
+		return
 	}
-}
-
-// decode reads the reply to a command.
-func (pl *pipeline) decode(c *script.Command, reply []int64, n *node, start time.Time, took time.Duration) error {
-	h, err := c.Decode(reply)
-	if err != nil {
-		return err
+	if heading.Mended > 0 {
+		s.metrics.mended.Add(float64(heading.Mended))
 	}
-	if h.Mended > 0 {
-		pl.store.metrics.mended.Add(float64(h.Mended))
+	if n != nil && s.clock == nil {
+		s.recordClock(n, time.UnixMicro(heading.Clock), start, took)
 	}
-	if n != nil && pl.store.clock == nil {
-		pl.store.recordClock(n, time.UnixMicro(h.Clock), start, took)
-	}
-	return nil
-}
-
-// runAlone has one request decided, by a command of its own.
-func (pl *pipeline) runAlone(ctx context.Context, r *request) error {
-	commands := pl.commandsFor(ctx, []*request{r})
-	defer pl.release(commands)
-	c := commands[0]
-	pl.send(ctx, commands)
-	pl.sendUnloaded(ctx, commands)
-	reply, err := c.Cmd.Result()
-	if err != nil {
-		return err
-	}
-	return pl.decode(c, reply, nil, time.Time{}, 0)
 }
 
 // clockArg is the script's clock in tests; empty means the clock of Redis.
@@ -173,15 +154,18 @@ func (s *Store) clockArg() string {
 	return strconv.FormatInt(s.clock(), 10)
 }
 
-// endRequest ends a request whose batch is back, or sends it again. An abandoned one
-// is not sent again: something else has decided it.
-func (s *Store) endRequest(r *request) {
+// wake wakes the caller of a request whose command has ended, unless a slot was on the
+// move: then the request is sent again. One that was abandoned is not: something else has
+// decided it.
+func (s *Store) wake(r *request) {
 	if r.Err == errSlotMoves && r.status.Load() != abandoned {
 		r.Err = nil
 		s.resends.Go(func() { s.resend(r) })
 		return
 	}
-	r.finish()
+	if r.status.CompareAndSwap(sent, decided) {
+		r.done <- commandEnded(r.Err)
+	}
 }
 
 // resendEvery is the pause before a request that met a slot on the move is sent
@@ -195,18 +179,13 @@ const resendEvery = 5 * time.Millisecond
 func (s *Store) resend(r *request) {
 	ctx, cancel := context.WithDeadline(r.ctx, r.deadline)
 	defer cancel()
-	pl := newPipeline(s)
+	pl := &pipeline{store: s}
 	for {
-		err := pl.runAlone(ctx, r)
-		if err == nil {
-			r.finish()
+		if pl.run(ctx, []*request{r}); r.Err != errSlotMoves {
+			s.wake(r)
 			return
 		}
-		if !redis.HasErrorPrefix(err, "TRYAGAIN") {
-			r.Err = wrap(err)
-			r.finish()
-			return
-		}
+		r.Err = nil
 		select {
 		case <-time.After(resendEvery):
 		case <-ctx.Done():

@@ -90,17 +90,17 @@ func (s *Store) tryAll(ctx context.Context) error {
 // tryOut takes from a limit of the daemon's own, by a key of each tag, and gives
 // that back: together they run all commands that the script needs.
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
-	pl := newPipeline(s)
+	pl := &pipeline{store: s}
 	taken := s.ownRequest(tryLimit, "~start", slices.Compact(tags)...)
-	err := pl.runAlone(ctx, taken)
-	if err == nil {
+	pl.run(ctx, []*request{taken})
+	if taken.Err == nil {
 		taken.Mode = script.GiveBack
-		err = pl.runAlone(ctx, taken)
+		pl.run(ctx, []*request{taken})
 	}
-	if redisconn.IsScriptsRight(err) {
-		err = cmp.Or(s.missingRight(ctx, taken.tag), err)
+	if redisconn.IsScriptsRight(taken.Err) {
+		return cmp.Or(s.missingRight(ctx, taken.tag), taken.Err)
 	}
-	return err
+	return taken.Err
 }
 
 // missingRight returns the error of the first of the script's commands that this

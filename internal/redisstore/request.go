@@ -51,7 +51,7 @@ type request struct {
 
 func newRequest() *request { return &request{done: make(chan decidedBy, 1)} }
 
-// begin returns a request for hits; finish ends its use.
+// begin returns a request for hits; end ends its use.
 func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
 	r := s.requests.Get().(*request)
 	r.Mode, r.ctx, r.start = m, ctx, time.Now()
@@ -95,8 +95,8 @@ func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 	return min(s.timeout, end.Sub(now)/5*4)
 }
 
-// finish writes the decision of each of the caller's hits, and ends the use of a request.
-func (s *Store) finish(r *request, decisions []bucket.Decision) {
+// end writes the decision of each of the caller's hits, and ends the use of a request.
+func (s *Store) end(r *request, decisions []bucket.Decision) {
 	for i, j := range r.merged {
 		decisions[i] = r.Decisions[j]
 	}

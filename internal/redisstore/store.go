@@ -26,8 +26,8 @@ type Options struct {
 	// HashTags is the number of hash tags over which keys are spread, 1 to
 	// 16384. All daemons that share keys must agree on it.
 	HashTags int
-	// Batch bounds the batches; the zero Batch sends each request alone.
-	Batch Batch
+	// Batch bounds the batches; the zero BatchBounds sends each request alone.
+	Batch BatchBounds
 	// DenialMemory is how long a denial is repeated without asking Redis; 0 to
 	// a second.
 	DenialMemory time.Duration
@@ -65,8 +65,8 @@ const (
 	MinDenialBytes     = 1 << 20
 )
 
-// Batch bounds the batches that are sent to a node.
-type Batch struct {
+// BatchBounds bound the batches that are sent to a node.
+type BatchBounds struct {
 	// Size is the most hits in a batch; a request with more goes alone. 0 and 1
 	// send every request alone, as soon as there is a connection: InFlight is
 	// then redisconn.PoolPerNode, whatever it says.
@@ -79,14 +79,14 @@ type Batch struct {
 }
 
 // bounds returns what b means to a batcher.
-func (b Batch) bounds() Batch {
+func (b BatchBounds) bounds() BatchBounds {
 	if b.Size > 1 {
 		return b
 	}
 	if b.Queue == 0 {
 		b.Queue = math.MaxInt
 	}
-	return Batch{Size: 1, InFlight: redisconn.PoolPerNode, Queue: b.Queue}
+	return BatchBounds{Size: 1, InFlight: redisconn.PoolPerNode, Queue: b.Queue}
 }
 
 // Store is a bucket.Store in Redis.
@@ -97,7 +97,7 @@ type Store struct {
 	tags      script.Tags
 	heads     []string // by tag: how keys begin, with the prefix and the tag
 	timeout   time.Duration
-	batch     Batch
+	batch     BatchBounds
 	denials   *denials           // nil: off
 	fallback  *fallback.Fallback // nil: none
 	clock     func() int64
@@ -111,11 +111,14 @@ type Store struct {
 
 	requests sync.Pool
 
-	topology       atomic.Pointer[topology]
-	topologyDoubts chan struct{} // has an element when the topology may be wrong
+	// byTag says which node has the keys of each tag. It is only a guess, for the sake of
+	// batching: the client sends each command to the node that has its slot, so a wrong
+	// guess costs no more than a batch that goes to two servers.
+	byTag          atomic.Pointer[[]*node]
+	topologyDoubts chan struct{} // has an element when byTag may be wrong
 	closed         atomic.Bool
 	ctx            context.Context // ends what is in the background
-	end            context.CancelFunc
+	cancel         context.CancelFunc
 	background     sync.WaitGroup // of followTopology and forgetDenials
 	resends        sync.WaitGroup // of resend, which only nodes begin
 }
@@ -150,7 +153,7 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 		onClockGain:    o.OnClockGain,
 		topologyDoubts: make(chan struct{}, 1),
 	}
-	s.ctx, s.end = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.requests.New = func() any { return newRequest() }
 	for _, tag := range s.tags {
 		s.heads = append(s.heads, conn.Prefix()+"{"+tag+"}:")
@@ -197,7 +200,7 @@ func (o *Options) check() error {
 // metrics. It returns nil.
 func (s *Store) Close() error {
 	s.closed.Store(true)
-	s.end()
+	s.cancel()
 	s.background.Wait()
 	for _, n := range s.nodes() {
 		n.close()
@@ -216,12 +219,12 @@ func (s *Store) Ping(ctx context.Context) error {
 	const golden = 0x9e3779b9 // the golden ratio of 2^32
 	far := s.pings.Add(1) * golden
 	tag := int(uint64(far) * uint64(len(s.tags)) >> 32)
-	return s.explain(s.topology.Load().byTag[tag].address, s.ping(ctx, tag))
+	return s.explain(s.nodeOf(tag).address, s.ping(ctx, tag))
 }
 
 func (s *Store) ping(ctx context.Context, tag int) error {
 	r := s.ownRequest(pingLimit, "~ping", tag)
-	newPipeline(s).run(ctx, nil, []*request{r})
+	(&pipeline{store: s}).run(ctx, []*request{r})
 	return r.Err
 }
 
@@ -261,7 +264,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 		if r.traced != nil {
 			r.traced.Known = true
 		}
-		s.finish(r, decisions)
+		s.end(r, decisions)
 		return nil
 	}
 	if r.isSpread {
@@ -273,7 +276,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	}
 	s.countDegraded(r)
 	s.denials.learn(asked, &r.Request, err != nil)
-	s.finish(r, decisions)
+	s.end(r, decisions)
 	return err
 }
 
@@ -305,7 +308,7 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	err := s.ask(ctx, r.start, r.deadline, pieces)
 	scatter(pieces, r.Decisions)
 	s.recycleAll(pieces)
-	s.finish(r, decisions) // degraded answers are counted where they are taken
+	s.end(r, decisions) // degraded answers are counted where they are taken
 	return err
 }
 
@@ -337,6 +340,6 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	scatter(charged, r.Decisions)
 	s.recycleAll(charged)
 	s.denials.changed(r.Hashes)
-	s.finish(r, decisions)
+	s.end(r, decisions)
 	return err
 }

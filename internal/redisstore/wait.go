@@ -12,9 +12,9 @@ const (
 	decided
 )
 
-// send reports whether a batch that is about to go takes the request with it. It
-// does not if the caller disconnected.
-func (r *request) send() bool {
+// depart reports whether the request goes with a batch that is about to leave. It does
+// not if its caller disconnected.
+func (r *request) depart() bool {
 	if err := r.ctx.Err(); err != nil {
 		r.abandon(err)
 		return false
@@ -23,14 +23,6 @@ func (r *request) send() bool {
 		r.trip.sent = time.Now()
 	}
 	return r.status.CompareAndSwap(waiting, sent)
-}
-
-// finish ends the wait for a request whose command has ended, unless it was
-// abandoned.
-func (r *request) finish() {
-	if r.status.CompareAndSwap(sent, decided) {
-		r.done <- commandEnded(r.Err)
-	}
 }
 
 // abandon ends the wait for a request that is not decided yet.
