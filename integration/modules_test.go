@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +75,7 @@ func publish(t *testing.T, modules map[module.Version]string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := zip.CreateFromDir(file, m, folder); err != nil {
+		if err := zip.Create(file, m, filesOf(t, folder)); err != nil {
 			t.Fatal(err)
 		}
 		if err := file.Close(); err != nil {
@@ -83,6 +84,36 @@ func publish(t *testing.T, modules map[module.Version]string) string {
 	}
 	return proxy
 }
+
+// filesOf returns the files of a module, and of those below it, which zip leaves out. Other
+// tests write into build/ meanwhile.
+func filesOf(t *testing.T, folder string) (files []zip.File) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (path == filepath.Join(folder, "build") || entry.Name() == ".git"):
+			return filepath.SkipDir
+		case entry.Type().IsRegular():
+			files = append(files, moduleFile{folder: folder, path: path})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// moduleFile is a file of a module on disk.
+type moduleFile struct{ folder, path string }
+
+func (f moduleFile) Path() string {
+	return filepath.ToSlash(strings.TrimPrefix(f.path, f.folder+string(filepath.Separator)))
+}
+func (f moduleFile) Lstat() (os.FileInfo, error)  { return os.Lstat(f.path) }
+func (f moduleFile) Open() (io.ReadCloser, error) { return os.Open(f.path) }
 
 // outsider is a folder outside the repository, in which go knows the project by a
 // module proxy alone.
