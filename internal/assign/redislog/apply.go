@@ -30,7 +30,7 @@ var errNotLoaded = errors.New("redis: the assignments are not loaded yet")
 var errChangeLost = errors.New("redis has lost the change in the moment after it was made; ask for it again")
 
 // errBusy is why a change was not made.
-var errBusy = errors.New("other assignments of the same hash tag change all the time")
+var errBusy = errors.New("others change the same subjects all the time")
 
 // lostAs are the outcomes that become unknown when a change is lost.
 var lostAs = []assign.Outcome{assign.Created, assign.Replaced, assign.Deleted, assign.Unchanged}

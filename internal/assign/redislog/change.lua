@@ -20,7 +20,8 @@
 --            set      parts that are set then, each a name, a text and an end
 --            named    the parts of all these, for the record: see touched.go
 -- reply    'LOST' alone if some are gone, and nothing was changed; or 'NEWER' and the
---          newest change if that is not ARGV[7], and nothing was changed; else the
+--          newest change if these subjects may have changed since ARGV[7], and nothing
+--          was changed; else the
 --          ID of the last change in the stream, then 3 for each change: its
 --          outcome, what was in force before and what is after, or empty
 --
@@ -243,7 +244,29 @@ end
 -- A call whose maker has given it up may lie in the network and arrive seconds later, by
 -- when others have changed what it is about. It was sent for what was newest then, so it
 -- undoes nothing of that; a maker who is still there sends it again for what is newest now.
-if last ~= ARGV[7] then return {'NEWER', last} end
+-- What others have changed since of other subjects makes no difference.
+local is_ours = {}
+for i = 8, #ARGV, 6 do is_ours[ARGV[i + 1]] = true end
+
+local function is_of_others(record)
+  local fields = {}
+  for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
+  if fields.kind == 'reset' then return true end
+  -- A change that finds nothing may be of a whole domain, as one without entries is.
+  local is_change = fields.kind == 'assigned' or fields.kind == 'unassigned' and fields.before ~= ''
+  return is_change and not is_ours[fields.subject]
+end
+
+local function all_are_of_others()
+  if not ARGV[8]:find('|', 1, true) then return false end
+  local since = redis.call('XRANGE', KEYS[2], ARGV[7], '+', 'COUNT', 100)
+  if #since == 100 or not since[1] or since[1][1] ~= ARGV[7] then return false end
+  for i = 2, #since do
+    if not is_of_others(since[i][2]) then return false end
+  end
+  return true
+end
+if last ~= ARGV[7] and not all_are_of_others() then return {'NEWER', last} end
 
 local refusal = refusal_of({{'XADD', KEYS[2], '*', 'f', 'v'}, {'HSET', KEYS[1], 'f', 'v'}, {'HDEL', KEYS[1], 'f'}})
 if refusal then return refusal end

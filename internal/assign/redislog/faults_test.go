@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,6 +138,35 @@ func TestFollowersConverge(t *testing.T) {
 		all.Wait()
 		checkRecords(t, daemons[0], converge(t, daemons...))
 	})
+}
+
+// Each time that a daemon sends a change, another one has just changed something else of
+// the same hash tag. That holds up nobody, unless it is the same subject.
+func TestChangesOfOtherSubjectsHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	one := redislog.Options{HashTags: 1}
+	d, other := startLoaded(t, c, one), startLoaded(t, c, one)
+	mine := assigntest.Subject("api", "mine")
+	var subject atomic.Pointer[assign.Subject]
+	var n atomic.Int64
+	d.conn.AddHook(beforeScript{func() {
+		if s := subject.Load(); s != nil {
+			assigntest.Apply(t, other, assigntest.Plan(*s, fmt.Sprint(n.Add(1))))
+		}
+	}})
+	assigntest.Apply(t, d, assigntest.Plan(mine, "first"))
+
+	others := assigntest.Subject("api", "other")
+	subject.Store(&others)
+	assigntest.Apply(t, d, assigntest.Plan(mine, "second"))
+	hasPlan(t, other, mine, "second")
+	subject.Store(&mine)
+	if applied, err := d.Apply(t.Context(), []assign.Change{assigntest.Plan(mine, "third")}); err == nil {
+		t.Errorf("a change of a subject that others change all the time is %v", applied.Results[0].Outcome)
+	}
+	subject.Store(nil)
+	hasPlan(t, d, mine, fmt.Sprint(n.Load()))
 }
 
 // TestLostChangesAreMended takes from Redis what a failover may lose, and more.

@@ -891,6 +891,22 @@ func TestChangesThatAreNotReadYetArePutBack(t *testing.T) {
 	}
 }
 
+// beforeScript calls a function before a script runs.
+type beforeScript struct{ do func() }
+
+func (beforeScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (b beforeScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if strings.HasPrefix(cmds[0].Name(), "eval") {
+			b.do()
+		}
+		return next(ctx, cmds)
+	}
+}
+
 // afterScript calls a function once, after a script has run, before its caller has the
 // reply.
 type afterScript struct{ do func() }
