@@ -6,15 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,10 +34,6 @@ var binary string
 func TestMain(m *testing.M) {
 	if attackIfTold() {
 		return
-	}
-	// What -parallel is if nobody gives it: these tests wait more than they compute.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
 	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "ratelimitd-integration-")

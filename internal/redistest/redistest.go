@@ -37,8 +37,11 @@ package redistest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -121,9 +124,14 @@ func Cluster(t testing.TB) []string {
 	return get(t, kindCluster)
 }
 
-// Run runs the tests of m, stops the shared servers and returns the exit code.
+// Run runs the tests of m, stops the shared servers and returns the exit code. Tests with
+// a Redis wait more than they compute, so at least six run at a time unless the command
+// line says otherwise.
 func Run(m *testing.M) int {
 	defer stopShared()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err) // package testing has the flag
+	}
 	return m.Run()
 }
 
