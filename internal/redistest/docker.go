@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -38,6 +39,14 @@ const (
 // process took its port, which engines say in different words.
 var errRun = errors.New("run a container")
 
+// setUpTestcontainers is once for the process, since the two kinds are opened at the same
+// time. testcontainers' reaper is an image to pull; removeContainersOfTheDead does its
+// work. testcontainers reads the variable once, and only as "true".
+var setUpTestcontainers = sync.OnceValue(func() error {
+	log.SetDefault(log.NewNoopLogger())
+	return os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+})
+
 // openDocker starts a container. A cluster's nodes are processes of one
 // container, published on the ports that they have in it: so an address means
 // the same node to a client as to another node, on every kind of engine.
@@ -45,12 +54,9 @@ func openDocker(ctx context.Context, k kind) (source, error) {
 	if err := pingDocker(ctx); err != nil {
 		return source{}, fmt.Errorf("a Docker engine is %w: %w", errUnavailable, err)
 	}
-	// testcontainers' reaper is an image to pull; removeContainersOfTheDead does
-	// its work. testcontainers reads the variable once, and only as "true".
-	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
+	if err := setUpTestcontainers(); err != nil {
 		return source{}, err
 	}
-	log.SetDefault(log.NewNoopLogger())
 	cli, err := testcontainers.NewDockerClientWithOpts(ctx)
 	if err != nil {
 		return source{}, fmt.Errorf("make a Docker client: %w", err)
