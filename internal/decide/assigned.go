@@ -11,11 +11,11 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
-// planOf returns the plan in force of a rule with plans, which may be none, and
-// whether the descriptor counts as one without a rule: nobody gave it a plan and
-// there is none for such, or the rule does not have the plan that it was given. A
-// plan that is gone from the file, or was misspelt, falls to the default, unless
-// what is unmatched is denied.
+// planOf returns the plan in force of a rule with plans, or nil, and whether the
+// descriptor counts as one without a rule: it was given no plan and the rule has no
+// default, or it was given a plan that the rule does not have. A plan that is gone from
+// the file, or was misspelt, is replaced by the default, unless unmatched descriptors
+// are denied.
 func (d *Decider) planOf(domain *rules.Domain, plans *rules.Plans, assigned *assign.Held) (plan *rules.Rule, missing bool) {
 	if assigned != nil {
 		if plan := plans.Plan(assigned.Plan()); plan != nil {
@@ -37,8 +37,8 @@ func (d *Decider) DeniesUnmatched(domain *rules.Domain) bool {
 	return domain.Unmatched == rules.DenyUnmatched
 }
 
-// assign has what is assigned to the very descriptor of an outcome replace what its
-// rule says, as far as it is in force at a moment.
+// assign replaces what the rule of an outcome says with what is assigned to exactly
+// this descriptor, as far as that is in force at the moment now.
 func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
 	if own.Frees(now) {
 		o.Limits, o.freed = nil, true
@@ -57,9 +57,9 @@ func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
 	o.Limits = c.overrides[start:len(c.overrides):len(c.overrides)]
 }
 
-// withNumbers returns a limit with the numbers that are assigned in place of its
-// own. Both count in one state. Numbers that its algorithm cannot count, after the
-// file has changed, leave the limit as it is.
+// withNumbers returns a limit with the assigned numbers in place of its own. Both share
+// one state. If its algorithm cannot count these numbers, since the file has changed,
+// the limit stays as it is.
 func (d *Decider) withNumbers(l *bucket.Limit, n assign.Numbers) *bucket.Limit {
 	spec := l.Spec
 	spec.Requests, spec.Burst = n.Requests, n.Burst
@@ -87,9 +87,9 @@ func refusal(name string) *bucket.Limit {
 	return l
 }
 
-// refuse has outcome i be denied until a moment, in microseconds since the Unix
-// epoch, or for good if that is 0. Its limits are that of the refusal, and then
-// those that are charged all the same for what was used already.
+// refuse denies outcome i until a moment, in microseconds since the Unix epoch, or for
+// good if that is 0. The outcome's limits become that of the refusal, and then those
+// that are charged anyway for what was already used.
 func (c *Call) refuse(i int, why Refusal, until int64) {
 	o, asked := &c.Outcomes[i], &c.Descriptors[i]
 	limits := refusals[why]
@@ -111,9 +111,10 @@ func (o *Outcome) refused(now int64) bucket.Decision {
 	return bucket.Decision{RetryAfter: left, ResetAfter: left}
 }
 
-// takeBesideRefusals is the method of the store for a call with refused outcomes. The
-// store is not asked about those: a refusal holds while it is away. If the call is
-// denied by one, what was used already is charged, and the rest is only looked at.
+// takeBesideRefusals calls a method of the store for a call with refused outcomes. It
+// does not ask the store about those: a refusal holds while the store is away. If one
+// of them denies the call, what was already used is charged, and the rest is only
+// looked at.
 func (c *Call) takeBesideRefusals(ctx context.Context, method storeMethod) error {
 	now, hits, decisions := c.decider.Now(), c.Hits, c.decisions
 	var asked, used []int
@@ -157,8 +158,8 @@ func pick(hits []bucket.Hit, which []int) []bucket.Hit {
 	return some
 }
 
-// decideSome has a method of a store decide some of the hits of a call: those that are,
-// in the call, at the indexes which.
+// decideSome calls a method of a store with some of the hits of a call, and puts the
+// decisions where the call has these hits: at the indexes which.
 func decideSome(ctx context.Context, method storeMethod, some []bucket.Hit, which []int, decisions []bucket.Decision) error {
 	if len(some) == 0 {
 		return nil

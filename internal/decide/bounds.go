@@ -6,15 +6,15 @@ import (
 
 // Bounds limit the size of a request.
 type Bounds struct {
-	// Descriptors counts those of a request, Entries those of a descriptor, and
-	// Bytes all text of a request.
+	// Descriptors is per request, Entries per descriptor, and Bytes for all text of a
+	// request.
 	Descriptors, Entries, Bytes int
-	// Takes counts the takes of a message that has several.
+	// Takes is per message that has several takes.
 	Takes int
 }
 
-// Check refuses a request that is beyond the bounds or invalid, and computes the
-// cost of each descriptor. Its error is an Error, or what Override.Invalid says.
+// Check refuses a request that is beyond the bounds or invalid, and computes the cost
+// of each descriptor. Its error is an Error, or Override.Invalid.
 func (c *Call) Check(refunds bool) error {
 	if c.Domain == "" {
 		return errorOf(Invalid, "domain is empty; a request names the domain of its limits")
@@ -48,7 +48,7 @@ func (c *Call) Check(refunds bool) error {
 	return nil
 }
 
-// Cost is what the descriptor of a checked call takes: 0 peeks, and less refunds.
+// Cost is what the descriptor of a checked call takes: 0 is a peek, less is a refund.
 func (d *Descriptor) Cost() int64 { return d.cost }
 
 // cost returns what a descriptor takes: its own hits, else those of the request,
@@ -68,9 +68,9 @@ func (c *Call) cost(d *Descriptor) int64 {
 // Holds estimates the bytes of the message, its entries, keys and decisions.
 func (c *Call) Holds() int64 { return int64(4*c.Size + 512*(len(c.Descriptors)-1)) }
 
-// IsFull reports whether the call has as many descriptors as the bounds allow, and
-// counts the one that is not read then. So a request costs no more memory than
-// the bounds allow, and Check can say how many descriptors it had.
+// IsFull reports whether the call has as many descriptors as the bounds allow. If so,
+// it counts one more, which is not read: a request costs no more memory than the bounds
+// allow, and Check can still say how many descriptors it had.
 func (c *Call) IsFull() bool {
 	if len(c.Descriptors) < c.decider.Bounds.Descriptors {
 		return false
@@ -95,8 +95,8 @@ func (c *Call) AddDescriptor(d Descriptor, start int) {
 	c.Descriptors = append(c.Descriptors, d)
 }
 
-// SettleEntries gives each descriptor its part of all entries once all are read:
-// they may have moved while they were gathered.
+// SettleEntries gives each descriptor its part of the entries once all are read, since
+// appending may have moved them.
 func (c *Call) SettleEntries() {
 	rest := c.Entries
 	for i := range c.Descriptors {

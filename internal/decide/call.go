@@ -45,21 +45,21 @@ type Call struct {
 	unmatched error
 
 	// hasReplacing and hasRoles say that one of the rules replaces limits of others, or
-	// gives its hits a role. Most calls have none, and are spared looking for them.
+	// gives its hits a role. Most calls have neither, and skip the search for them.
 	hasReplacing, hasRoles bool
 	hasQuotas              bool // one of them must be allowed
 	hasRefusal             bool // one of the outcomes is refused
 	Denied                 bool
 	// IsUnsure is set on a call that was decided by assignments that may lack changes:
-	// its answer is degraded, also where the store decided or no limit was asked.
+	// its answer is degraded, even if the store decided or no limit was asked.
 	IsUnsure bool
-	// IsPeek is set on a call that passed and asked its limits for nothing.
+	// IsPeek is set on a call that passed and whose hits all cost 0.
 	IsPeek bool
 }
 
-// usualCall is a call with room for most requests: one piece of memory, where their
-// parts would be some ten. A garbage collection empties the pools of calls, so that on a
-// store that waits many are made anew.
+// usualCall is a call with room for most requests: one allocation instead of some ten.
+// A garbage collection empties the pools of calls, so with a store that waits many
+// calls are made again.
 type usualCall struct {
 	Call
 	descriptors [2]Descriptor
@@ -86,7 +86,7 @@ func (d *Decider) NewCall() *Call {
 	return &c.Call
 }
 
-// Descriptor asks about a list of entries.
+// Descriptor is one list of entries of a call, and how it is charged.
 type Descriptor struct {
 	Entries []bucket.Entry
 	cost    int64
@@ -110,7 +110,7 @@ type Descriptor struct {
 	IsDoubtful bool
 }
 
-// of returns a limit as it decides the descriptor.
+// of returns a limit as it applies to the descriptor.
 func (d *Descriptor) of(l *bucket.Limit) *bucket.Limit {
 	if d.Reports {
 		return l.Reported()
@@ -120,14 +120,14 @@ func (d *Descriptor) of(l *bucket.Limit) *bucket.Limit {
 
 // Outcome is the answer to a descriptor.
 type Outcome struct {
-	// Rule is the rule that the descriptor matches, or nil. Of a rule with plans it
-	// is the plan in force.
+	// Rule is the rule that the descriptor matches, or nil. If that has plans, it is
+	// the plan in force.
 	Rule *rules.Rule
 	// Refusal is why the descriptor is denied whatever its rule says.
 	Refusal Refusal
 	// until is when a block ends, in microseconds since the Unix epoch; 0: never.
 	until int64
-	// freed descriptors are unlimited by an assignment.
+	// freed says that an assignment makes the descriptor unlimited.
 	freed bool
 	// Limits are the limits that were asked: those of the rule that nothing
 	// replaces, or the descriptor's own.
@@ -138,14 +138,14 @@ type Outcome struct {
 	Role bucket.Role
 	// Shadow is set if the rule lets the descriptor pass whatever its limits say.
 	Shadow bool
-	// Hits are what Limits are asked, in their order, of a matched call, and Decisions
-	// what they said, of a decided one. Both are parts of the call's.
+	// Hits are the hits on Limits, in their order, once the call is matched, and
+	// Decisions are theirs, once it is decided. Both are parts of the call's.
 	Hits      []bucket.Hit
 	Decisions []bucket.Decision
 	// First is the index of its first hit among those of the call.
 	First int
-	// unenforced has a bit for each of Limits that denies this descriptor nothing, of
-	// the first rules.MaxUnenforced: no other may.
+	// unenforced has a bit for each of Limits that is not enforced for this descriptor.
+	// Only the first rules.MaxUnenforced limits can have one.
 	unenforced uint64
 }
 
@@ -159,8 +159,8 @@ func (o *Outcome) IsOver() bool {
 	return false
 }
 
-// Enforces reports whether limit i of the outcome is in force for the descriptor. It may
-// then deny it, unless the rule or the daemon is in shadow mode.
+// Enforces reports whether limit i of the outcome is in force for the descriptor. It
+// can then deny it, unless the rule or the daemon is in shadow mode.
 func (o *Outcome) Enforces(i int) bool {
 	return o.unenforced == 0 || i >= rules.MaxUnenforced || o.unenforced&(1<<i) == 0
 }
@@ -171,7 +171,7 @@ func (c *Call) isLarge() bool {
 	return cap(c.Descriptors) > maxKept || cap(c.Hits) > maxKept || cap(c.Entries) > 4*maxKept || cap(c.text) > 16<<10
 }
 
-// Call returns an empty call that began then, by Clock. Release ends its use.
+// Call returns an empty call that began at a reading of Clock. Release ends its use.
 func (d *Decider) Call(began time.Duration) *Call {
 	c := d.calls.Get().(*Call)
 	c.Began = began
@@ -220,10 +220,10 @@ func (c *Call) IsShadow(o *Outcome) bool { return o.isShadow(c.decider.Modes) }
 // IsQuota reports whether an outcome is one of the call's quotas.
 func (c *Call) IsQuota(o *Outcome) bool { return o.isQuota(c.decider.Modes) }
 
-// Decisive returns the limit that speaks for the descriptor, and its decision: the
-// one with the longest retry time among those that denied, else the one with the
-// fewest remaining. Limits that are not enforced for it are kept quiet about. It
-// returns nil if no limit applies.
+// Decisive returns the limit that speaks for the descriptor, and its decision: the one
+// with the longest retry time among those that denied, else the one with the fewest
+// remaining. It ignores limits that are not enforced for the descriptor. It returns nil
+// if no limit applies.
 func (o *Outcome) Decisive() (*bucket.Limit, bucket.Decision) {
 	best := o.decisiveIndex()
 	if best < 0 {
@@ -246,8 +246,8 @@ func (o *Outcome) decisiveIndex() int {
 	return best
 }
 
-// SpeaksBefore reports whether a speaks for a descriptor rather than b: its retry
-// time is longer, or as long and less remains.
+// SpeaksBefore reports whether a speaks for a descriptor rather than b: its retry time
+// is longer, or equal and less remains.
 func SpeaksBefore(a, b *bucket.Decision) bool {
 	if a.RetryAfter == b.RetryAfter {
 		return a.Remaining < b.Remaining

@@ -28,17 +28,17 @@ type Decider struct {
 type Options struct {
 	Live  *rules.Live
 	Store bucket.Store
-	// Tenure says whether the assignments surely have all changes that their makers
-	// take for done; nil means that they always do. Degrade decides a call without
-	// Store, because of a cause, where they may not.
+	// Tenure says whether the assignments certainly have all changes that their makers
+	// consider done; nil means that they always do. Where they may not, Degrade decides
+	// a call without Store, because of a cause.
 	Tenure  *fleet.Tenure
 	Degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
-	// Unsure counts the answers by assignments that may lack changes; nil counts
-	// nowhere.
+	// Unsure counts the answers by assignments that may lack changes; nil means no
+	// count.
 	Unsure prometheus.Counter
 	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
-	// Loading returns why it is not known yet what is assigned, or nil; it may be nil.
+	// Loading returns why the assignments are not known yet, or nil; it may be nil.
 	Loading func() error
 	Modes   Modes
 	Bounds  Bounds
@@ -47,8 +47,8 @@ type Options struct {
 	// Now is the time by which assignments end, in microseconds since the Unix
 	// epoch; nil means the wall clock.
 	Now func() int64
-	// UnknownDomains counts the descriptors of domains that nobody knows. A domain
-	// counts its own without a rule, and a rule those that match it.
+	// UnknownDomains counts the descriptors of unknown domains. A domain counts its own
+	// without a rule, and a rule those that match it.
 	UnknownDomains *atomic.Uint64
 	// OwnLimits counts the decisions about descriptors that have a limit of their
 	// own and no rule.
@@ -86,7 +86,7 @@ func (d *Decider) loading() error {
 		return nil
 	}
 	if refusal := d.Refuses(); refusal != nil {
-		return refusal // which loads nothing
+		return refusal // such a daemon loads nothing
 	}
 	return errorOf(NotReady, "%v", err)
 }
@@ -99,7 +99,7 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 		if isSure || err != nil {
 			break
 		}
-		// Nobody waits for this decision here: it has ended.
+		// No change waits for this decision here: it has ended.
 		if cause := d.regain(ctx); cause != nil {
 			err = d.decideUnsure(ctx, c, cause)
 			break
@@ -117,7 +117,7 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 func (d *Decider) decideOnce(ctx context.Context, c *Call) (isSure bool, _ error) {
 	defer d.pins.enter(c.pin).leave() // a change of assignments waits for it
 	tenure, ok := uint64(0), true
-	if d.Tenure != nil { // a daemon without Redis is spared the clock's arithmetic
+	if d.Tenure != nil { // without Redis the clock's arithmetic is skipped
 		tenure, ok = d.Tenure.At(d.made.Add(c.Began))
 	}
 	if !ok {
@@ -145,16 +145,16 @@ func (d *Decider) decideOnce(ctx context.Context, c *Call) (isSure bool, _ error
 // storeMethod is Take or Check of a store.
 type storeMethod = func(context.Context, []bucket.Hit, []bucket.Decision) error
 
-// take decides the hits of a call by a method of the store, and gives each outcome its
-// decisions.
+// take decides the hits of a call with a method of the store, and gives each outcome
+// its decisions.
 func (c *Call) take(ctx context.Context, method storeMethod) error {
 	if err := c.decider.Refuses(); err != nil {
 		return err
 	}
 	c.decisions = append(c.decisions[:0], make([]bucket.Decision, len(c.Hits))...)
 	if c.chargesUse() {
-		// Who says what was used does not wait long for the answer: Envoy gives up
-		// after 20 ms by default. What was used is charged all the same, within the
+		// A caller that reports what was used does not wait long for the answer: Envoy
+		// gives up after 20 ms by default. The use is charged anyway, within the
 		// store's own time.
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -181,7 +181,7 @@ func (c *Call) giveDecisions() {
 	}
 }
 
-// chargesUse reports whether all hits are charged whatever they get.
+// chargesUse reports whether all hits are charged even if they are denied.
 func (c *Call) chargesUse() bool {
 	for i := range c.Hits {
 		if h := &c.Hits[i]; !h.Limit.ChargedAnyway(h.Cost) {
@@ -228,7 +228,7 @@ func (d *Decider) count(c *Call) {
 	}
 }
 
-// ResultOf returns what came of an outcome of the decided call: tally.Allowed, Denied
+// ResultOf returns the result of an outcome of the decided call: tally.Allowed, Denied
 // or Shadowed.
 func (c *Call) ResultOf(o *Outcome) tally.Result {
 	switch {
@@ -241,12 +241,12 @@ func (c *Call) ResultOf(o *Outcome) tally.Result {
 }
 
 // countLimits counts what each limit of an outcome with a rule said. It returns the
-// cost that was charged, to one limit or to several.
+// cost that was charged to at least one limit.
 func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 	for j := range o.Hits {
 		h, decision := &o.Hits[j], &o.Decisions[j]
 		counts := o.Rule.Counts.Limit(o.LimitName(j), j)
-		// No limit is higher, and sums of what callers choose should not wrap round.
+		// No limit is higher, and sums of what callers choose must not overflow.
 		cost := min(h.Cost, bucket.MaxRequests)
 		charged := bucket.Due(h, decision, !denied)
 		if cost < 0 {
@@ -263,7 +263,7 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 	return used
 }
 
-// LimitName returns the name of limit j of the outcome, as metrics have it.
+// LimitName returns the name of limit j of the outcome, as in metrics.
 func (o *Outcome) LimitName(j int) string {
 	if o.Own != nil {
 		return tally.OverrideLimit
@@ -276,7 +276,7 @@ func (c *Call) LimitResult(o *Outcome, j int) tally.LimitResult {
 	return c.decider.limitResult(o, j, bucket.Due(&o.Hits[j], &o.Decisions[j], !c.Denied))
 }
 
-// limitResult returns what limit j of an outcome said, which charged its hit or not.
+// limitResult returns what limit j of an outcome said; charged is whether its hit was.
 func (d *Decider) limitResult(o *Outcome, j int, charged bool) tally.LimitResult {
 	h, decision := &o.Hits[j], &o.Decisions[j]
 	switch {

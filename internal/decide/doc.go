@@ -1,15 +1,16 @@
-// Package decide turns the descriptors of a request into hits, asks the store
-// for all of them at once, and tells each descriptor what it got. It knows no
-// protocol: endpoints read requests into a Call, and write its outcomes. It
-// imports the rules, the assignments and the store's interface.
+// Package decide turns the descriptors of a request into hits, asks the store for all
+// of them at once, and gives each descriptor its outcome. It knows no protocol:
+// endpoints read requests into a Call, and write its outcomes. It imports the rules,
+// the assignments and the store's interface.
 //
 // # Decisions
 //
-// Check refuses what is out of bounds; Match finds the limits of each descriptor, by the
-// rules and the assignments, and makes hits with their keys, costs and roles; Decide asks
-// the store, and counts: the outcome of each descriptor and what each limit said, in its
-// rule; with metrics.names: envoyproxy also the hits in their parts (hits.go); and who was
-// denied, in the rule's top.Top (tops.go). All of it uses one reading of the clock, Began.
+// Check refuses what is out of bounds. Match finds the limits of each descriptor, by
+// the rules and the assignments, and makes hits with their keys, costs and roles.
+// Decide asks the store, and counts in each rule the outcomes of its descriptors and
+// what each limit said; with metrics.names: envoyproxy also the hits, in parts
+// (hits.go); and who was denied, in the rule's top.Top (tops.go). All of it uses one
+// reading of the clock, Began.
 //
 // A decision counts only if one tenure (package fleet) held from before the assignments
 // were read until after the store's reply. Otherwise it is given back and made again, or
@@ -17,13 +18,14 @@
 //
 // # Explanations and resets
 //
-// Explain matches as a decision does, until rules and assignments are the same before and
-// after. Package trace notes what was compared, and what people trip over; what a caller
-// can make it look at and show is bounded. Store.Check looks at the states and charges
-// nothing, and Store.Locate says where they are, and what decides without the store.
+// Explain matches as Decide does, and repeats that until rules and assignments are the
+// same before and after. Package trace notes what was compared, and common mistakes; how
+// much a caller can make it look at and show is bounded. Store.Check looks at the states
+// and charges nothing, and Store.Locate says where they are, and what decides without
+// the store.
 //
-// A reset goes the other way: Resettable names the states, assign.Store.Reset deletes
-// them together with the record of it, and then Store.Forget makes each daemon forget the
-// denials that involve them and what it counted alone. In memory Forget deletes the states
+// A reset has three steps: Resettable names the states, assign.Store.Reset deletes them
+// and records that, and then Store.Forget makes each daemon forget the denials that
+// involve them and what it counted alone. In memory Forget deletes the states
 // themselves.
 package decide

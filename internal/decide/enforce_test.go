@@ -68,8 +68,8 @@ func TestShadowLimitInAQuotaIsNoPartOfIt(t *testing.T) {
 	}
 }
 
-// A share is of subjects: the same ones always, and those of a smaller share are among
-// those of a larger one.
+// A share always has the same subjects, and a larger share includes those of a smaller
+// one.
 func TestEnforceIsForAStableShareOfTheSubjects(t *testing.T) {
 	t.Parallel()
 	const subjects = 4000
@@ -144,7 +144,7 @@ func TestEnforcedShareOfSubjects(t *testing.T) {
 	}
 }
 
-// Numbers of a request replace those in force, and no candidate's.
+// Numbers of a request replace those in force, and not those of a candidate.
 func TestOwnNumbersAreInForce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, candidateLimits)
@@ -160,7 +160,7 @@ func TestOwnNumbersAreInForce(t *testing.T) {
 			t.Errorf("%s: numbers of its own deny nothing", key)
 		}
 	}
-	// Assigned ones stay what they are numbers for.
+	// Assigned numbers do not put a candidate in force.
 	r.assign("user=b", assign.Terms{Numbers: []assign.Numbers{{Limit: "stricter", Requests: 0}}})
 	if c := r.take(asking("user=b", 1)); c.Denied || c.Outcomes[0].Decisions[0].Allowed() {
 		t.Errorf("denied %t, %+v", c.Denied, c.Outcomes[0].Decisions)

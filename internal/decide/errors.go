@@ -2,23 +2,23 @@ package decide
 
 import "fmt"
 
-// Error says why a call was not decided, where that is not the store's failure. The text
+// Error says why a call was not decided, other than by a failure of the store. The text
 // is for the caller: it says where, what was found and what is allowed.
 type Error struct {
 	Kind Kind
 	Text string
 }
 
-// Kind is what an Error means for who called.
+// Kind is what an Error means for the caller.
 type Kind uint8
 
 // Kinds.
 const (
-	// Invalid: the call cannot be meant so.
+	// Invalid: the call itself is wrong.
 	Invalid Kind = iota + 1
 	// Forbidden: a setting does not allow it.
 	Forbidden
-	// Changed: the limits are others than those that the call speaks of.
+	// Changed: the limits are no longer those that the call refers to.
 	Changed
 	// NotReady: limits or assignments are not loaded yet.
 	NotReady

@@ -22,20 +22,20 @@ type Explanation struct {
 	Descriptors []ExplainedDescriptor
 	// Allowed is whether the whole request would pass.
 	Allowed bool
-	// DeniedBy is the descriptor that decides if it would not, and DeniedByLimit
-	// which of its limits; -1 if there is none.
+	// DeniedBy is the index of the descriptor that decides a denial, and DeniedByLimit
+	// that of its limit; -1 if there is none.
 	DeniedBy, DeniedByLimit int
 	// RetryAfter is how long to wait until the same request would pass, if nobody
 	// else takes; bucket.Never if it never can, bucket.Unknown if nobody knows.
 	RetryAfter time.Duration
-	// Degraded is whether the store did not answer, so that some decisions are those
-	// of what answers in its place.
+	// Degraded says that the store did not answer, so that some decisions were made in
+	// its place.
 	Degraded bool
 	// Summary is the whole in one sentence.
 	Summary string
 }
 
-// ExplainedDescriptor says how a descriptor comes to what it gets.
+// ExplainedDescriptor says what a descriptor gets, and why.
 type ExplainedDescriptor struct {
 	Entries []bucket.Entry
 	Levels  []trace.Level
@@ -44,7 +44,7 @@ type ExplainedDescriptor struct {
 	Rule, Plan *rules.Rule
 	// Assignments are those of the entries and of their beginnings.
 	Assignments []AppliedAssignment
-	// NotApplied are some that share entries with the descriptor, or almost do, and do
+	// NotApplied are some that share entries with the descriptor, or almost do, but do
 	// not apply; each Effect says why.
 	NotApplied []AppliedAssignment
 	// Limits are those in force, without those that others replace.
@@ -60,7 +60,7 @@ type Verdict uint8
 const (
 	VerdictAllowed Verdict = iota + 1
 	VerdictDenied
-	// VerdictShadowed: it is denied, but not in force.
+	// VerdictShadowed: it passes only because of shadow mode.
 	VerdictShadowed
 	VerdictUnmatchedAllowed
 	VerdictUnmatchedDenied
@@ -117,14 +117,14 @@ func (d *Decider) Explain(ctx context.Context, c *Call) (*Explanation, error) {
 type explaining struct {
 	*Call
 	traces []trace.Search
-	// assignments are those in force of each descriptor, the shortest beginning
-	// first, by the number of their entries.
+	// assignments are those in force for each descriptor, those of the fewest entries
+	// first.
 	assignments [][]*assign.Assignment
 	notApplied  [][]AppliedAssignment
 }
 
-// explain matches a call and gathers what led to its limits, all of the same rules
-// and assignments.
+// explain matches a call and gathers what led to its limits, all by the same rules and
+// assignments.
 func (d *Decider) explain(c *Call) (*explaining, error) {
 	x := &explaining{Call: c}
 	for {
@@ -182,7 +182,7 @@ func (x *explaining) finish() *Explanation {
 		e.DeniedBy, e.DeniedByLimit, decision = x.Denier()
 		e.RetryAfter = decision.RetryAfter
 		if x.Outcomes[e.DeniedBy].Refusal != NotRefused {
-			e.DeniedByLimit-- // that of the refusal is not among those that are told
+			e.DeniedByLimit-- // the refusal's own limit is not shown
 		}
 	}
 	e.Summary = x.summary(e)
@@ -269,15 +269,14 @@ type Resettable struct {
 	Limits, Keys []string
 	// Idle says why there are none, "" if there are some.
 	Idle string
-	// Hints name whom people may have meant instead, a sentence each.
+	// Hints name the subjects that people may have meant instead, a sentence each.
 	Hints []string
 }
 
-// Resettable returns the states of a subject: of all limits of its rule, whatever
-// plan is in force, or of the one that limit names. States of numbers that requests
-// bring, with a period that no limit of the rule has, are not among them: nobody
-// knows which periods there were. Its error is a status: INVALID_ARGUMENT if there is no
-// such domain or limit.
+// Resettable returns the states of a subject: of all limits of its rule, whatever plan
+// is in force, or of the one that limit names. They do not include the states of limits
+// that requests bring with a period that no limit of the rule has: nobody knows these
+// periods. Its error is a status: INVALID_ARGUMENT if there is no such domain or limit.
 func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
 	inForce := d.Live.Rules()
 	if inForce == nil {

@@ -66,7 +66,7 @@ func entries(text string) (all []bucket.Entry) {
 	return all
 }
 
-// asking returns a descriptor that costs so much.
+// asking returns a descriptor with this cost.
 func asking(text string, cost uint64) decide.Descriptor {
 	return decide.Descriptor{Entries: entries(text), Hits: cost, HasHits: true}
 }

@@ -95,7 +95,7 @@ func holdAgainstDecide(t *testing.T, worlds, requests int, change func(*decide.O
 
 // compare says how a decided call differs from its explanation, or returns "".
 func compare(x *decide.Explanation, c *decide.Call) string {
-	// Hits with equal keys are decided as one. What is charged though it is denied
+	// Hits with equal keys are decided as one. A hit that is denied and charged anyway
 	// makes the wait longer.
 	merged, of := bucket.Merge(nil, nil, c.Hits)
 	chargesDenied := false
@@ -365,7 +365,7 @@ func TestUnmatchedIsExplained(t *testing.T) {
 	}
 }
 
-// A refusal of the daemon, and rules that are not there, are errors as of Decide.
+// A refusal of the daemon, and missing rules, give the same errors as with Decide.
 func TestExplainFailsAsDecideDoes(t *testing.T) {
 	refusal := errors.New("refused")
 	r := newRig(t, explained, func(o *decide.Options) { o.Refuses = func() error { return refusal } })

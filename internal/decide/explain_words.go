@@ -70,8 +70,8 @@ func (x *explaining) effect(i int, a *assign.Assignment) string {
 	return strings.Join(effects, "; ")
 }
 
-// ofOwnEntries says which parts of an assignment are for the descriptor of its very entries
-// alone, or returns "".
+// ofOwnEntries says which parts of an assignment apply only to the descriptor with
+// exactly its entries, or returns "".
 func ofOwnEntries(a *assign.Assignment) string {
 	const whose = " the descriptor of its very entries alone"
 	switch {
@@ -85,7 +85,7 @@ func ofOwnEntries(a *assign.Assignment) string {
 	return ""
 }
 
-// isOwn reports whether an assignment is of the very entries of descriptor i.
+// isOwn reports whether an assignment has exactly the entries of descriptor i.
 func (x *explaining) isOwn(i int, a *assign.Assignment) bool {
 	return len(a.Entries) == len(x.Descriptors[i].Entries)
 }
@@ -108,7 +108,7 @@ func (x *explaining) untilThen(i int, until int64) string {
 	return untilText(until) + ", then " + x.holdsAt(i, until)
 }
 
-// holdsAt says what holds for descriptor i at a moment to come if nothing is changed.
+// holdsAt says what holds for descriptor i at a future moment if nothing is changed.
 func (x *explaining) holdsAt(i int, at int64) string {
 	for _, a := range x.assignments[i] {
 		left := a.InForce(at)
@@ -125,7 +125,7 @@ func (x *explaining) holdsAt(i int, at int64) string {
 	return x.planText(i, at)
 }
 
-// planText names the plan that descriptor i has at a moment to come, or the file.
+// planText names the plan that descriptor i has at a future moment, or the file.
 func (x *explaining) planText(i int, at int64) string {
 	rule := x.traces[i].Rule
 	if rule == nil || rule.Plans == nil {

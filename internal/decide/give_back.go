@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Taken names, for a give-back, the take of a hit.
+// Taken identifies the take of a hit, for a give-back.
 type Taken struct {
 	// At is the moment of the take on the clock of its key, in microseconds:
 	// negative if a fallback took, 0 if nothing was taken.
@@ -19,7 +19,7 @@ type Taken struct {
 	By uint64
 }
 
-// Taken names the take of limit j of an outcome of the decided call.
+// Taken identifies the take of limit j of an outcome of the decided call.
 func (c *Call) Taken(o *Outcome, j int) Taken {
 	h, d := &o.Hits[j], &o.Decisions[j]
 	if d.At == 0 || !bucket.Charged(h, d, !c.Denied) {
@@ -52,8 +52,8 @@ func (t Taken) decision(h *bucket.Hit, since int64) (d bucket.Decision, ok bool)
 	return d, share == 0 || d.Degraded && share <= math.MaxUint32
 }
 
-// since returns the moment since when the limits of outcome i are known to be what
-// they are.
+// since returns the moment from which the limits of outcome i are known to be as they
+// are now.
 func (c *Call) since(i int) int64 {
 	if rule := c.Outcomes[i].Rule; rule != nil {
 		return rule.Since
@@ -65,10 +65,10 @@ func (c *Call) since(i int) int64 {
 var errLimitsChanged = errorOf(Changed,
 	"taken_at, taken_by: not of the descriptors' limits as they are now; the limits have changed, or these are not those of the take's response")
 
-// GiveBack gives back a take of the call's descriptors. all has what the response
-// said of each limit. It gives back everything, or nothing if a limit has changed
-// since. The decisions of the call's outcomes then have the moments at which that
-// happened, and nothing else, and none for what was not taken.
+// GiveBack gives back a take of the call's descriptors. all has what the response said
+// of each limit. It gives back everything, or nothing if a limit has changed since. The
+// decisions of the call's outcomes then have only the moments of the give-back, and
+// none for what was not taken.
 func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	if err := d.Match(c); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 		of    *Outcome
 		limit int
 	}
-	var places [2][]place // of each of these
+	var places [2][]place // where these hits are
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		for j, h := range o.Hits {

@@ -9,34 +9,34 @@ import (
 
 // HitCounting says how hits are counted.
 type HitCounting struct {
-	// On says whether rules count hits in the parts that the metrics by the names of
+	// On says whether rules count hits in the parts that metrics with the names of
 	// envoyproxy/ratelimit have.
 	On bool
-	// NearRatio is the part of a limit from which on hits are near it, 0 to 1, whether
-	// On or not: what each limit says depends on it too.
+	// NearRatio is the part of a limit, 0 to 1, above which hits are near it. It
+	// matters whether On is set or not, since what each limit says depends on it too.
 	NearRatio float32
 }
 
-// isNear reports whether a limit that a hit was charged to stands near its end then.
-// An answer that the store did not give says nothing of that.
+// isNear reports whether a limit is near its end after a hit was charged to it. A
+// degraded decision says nothing about that.
 func (h HitCounting) isNear(l *bucket.Limit, d *bucket.Decision) bool {
 	return !d.Degraded && d.Remaining < l.Capacity-h.nearFrom(l)
 }
 
-// nearFrom returns the count above which a limit is near its end, in 32 bits as
-// envoyproxy/ratelimit, which rounds 0.29 x 100 to 29.
+// nearFrom returns the count above which a limit is near its end, computed in 32 bits
+// like envoyproxy/ratelimit, which rounds 0.29 x 100 to 29.
 func (h HitCounting) nearFrom(l *bucket.Limit) int64 {
 	return int64(math.Floor(float64(float32(l.Capacity) * h.NearRatio)))
 }
 
-// parts returns the hits of an outcome in the parts that are counted. admitted is
-// whether the request was. Of several limits the one with the most hits over it or
-// near it counts. Peeks, refunds, and outcomes without a limit have no hits.
+// parts splits the hits of an outcome into the parts that are counted. admitted is
+// whether the request was. Of several limits, the one with the most hits over it, or
+// near it, counts. Peeks, refunds, and outcomes without a limit have no hits.
 func (h HitCounting) parts(o *Outcome, admitted bool) tally.Hits {
 	if len(o.Hits) == 0 || o.Hits[0].Cost <= 0 {
 		return tally.Hits{}
 	}
-	// No limit is higher, and sums of what callers choose should not wrap round.
+	// No limit is higher, and sums of what callers choose must not overflow.
 	cost := min(o.Hits[0].Cost, bucket.MaxRequests)
 	over, near, isOver := int64(0), int64(0), false
 	for i := range o.Hits {
@@ -67,8 +67,8 @@ func (h HitCounting) parts(o *Outcome, admitted bool) tally.Hits {
 	return parts
 }
 
-// beyond returns how many hits of a denied cost there was no room for. Beside
-// another hit on the same key there may have been room for this one alone.
+// beyond returns how many hits of a denied cost there was no room for. If there was
+// room for this hit alone, another one on the same key took it.
 func beyond(cost, room int64) int64 {
 	if room < cost {
 		return cost - room
@@ -76,9 +76,8 @@ func beyond(cost, room int64) int64 {
 	return cost
 }
 
-// near returns by how many hits of a charged cost the count came to stand near the
-// limit and not beyond it. An answer that the store did not give says nothing of
-// the count.
+// near returns how many hits of a charged cost moved the count near the limit and not
+// beyond it. A degraded decision says nothing about the count.
 func (h HitCounting) near(l *bucket.Limit, d *bucket.Decision, cost int64) int64 {
 	if d.Degraded {
 		return 0

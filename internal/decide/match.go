@@ -22,7 +22,7 @@ func (d *Decider) Match(c *Call) error {
 	return c.unmatched
 }
 
-// find is Match, each time that it is called.
+// find does what Match does, whether or not it was done before.
 func (d *Decider) find(c *Call) error {
 	c.generation = d.Assigned.Generation()
 	rules := d.Live.Rules()
@@ -58,8 +58,8 @@ func (d *Decider) find(c *Call) error {
 	return nil
 }
 
-// findLimits finds the limits of descriptor i: a block goes before the numbers
-// that it brings, these before an assignment, and that before the file.
+// findLimits finds the limits of descriptor i: a block takes precedence over numbers
+// that the descriptor brings, these over an assignment, and that over the file.
 func (c *Call) findLimits(domain *rules.Domain, assigned *assign.DomainTable, i int) error {
 	d, o, asked := c.decider, &c.Outcomes[i], &c.Descriptors[i]
 	o.Rule = domain.Match(asked.Entries)
@@ -95,8 +95,7 @@ func (c *Call) findLimits(domain *rules.Domain, assigned *assign.DomainTable, i 
 	return nil
 }
 
-// giveHits gives each outcome its hits, once all are there: they move while they are
-// gathered.
+// giveHits gives each outcome its hits, once all are there, since appending moves them.
 func (c *Call) giveHits() {
 	first := 0
 	for i := range c.Outcomes {

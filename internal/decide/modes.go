@@ -13,8 +13,8 @@ type Modes struct {
 	Shadow bool
 	// Quota denies a request only if all its descriptors are over their limits.
 	Quota bool
-	// DenyUnmatched denies descriptors without a rule, in domains that do not say
-	// what these get.
+	// DenyUnmatched denies descriptors without a rule, in domains that do not say what
+	// to do with them.
 	DenyUnmatched bool
 }
 
@@ -29,8 +29,8 @@ const (
 	NotRefused Refusal = iota
 	// Blocked: an assignment blocks it.
 	Blocked
-	// Unmatched: no rule is for it, or none of the plan that it has, and its domain
-	// denies these.
+	// Unmatched: no rule matches it, or the rule lacks its plan, and its domain denies
+	// such descriptors.
 	Unmatched
 )
 
@@ -57,8 +57,8 @@ func (o *Outcome) isQuota(m Modes) bool {
 	return m.Quota || o.IsRuled() && o.Rule.QuotaMode
 }
 
-// replace takes from the outcomes the limits that others replace. It does so all at
-// once: two limits that name each other are both replaced.
+// replace removes from the outcomes the limits that others replace, all at once: two
+// limits that name each other are both replaced.
 func (c *Call) replace() {
 	var names []string
 	for i := range c.Outcomes {
@@ -68,8 +68,8 @@ func (c *Call) replace() {
 			}
 		}
 	}
-	// Callers choose how many descriptors ask for a rule. Sorted names keep the
-	// cost from growing with the square of that.
+	// Callers choose how many descriptors match a rule. Sorted names keep the cost from
+	// growing with the square of that.
 	slices.Sort(names)
 	names = slices.Compact(names)
 	isReplaced := func(l *bucket.Limit) bool {
@@ -77,7 +77,8 @@ func (c *Call) replace() {
 		return found // none is empty
 	}
 	for i := range c.Outcomes {
-		// A limit that a descriptor brings has no name there.
+		// A limit that a descriptor brings has no name by which others could replace
+		// it.
 		if o := &c.Outcomes[i]; o.Own == nil && o.Refusal == NotRefused && slices.ContainsFunc(o.Limits, isReplaced) {
 			o.Limits = slices.DeleteFunc(slices.Clone(o.Limits), isReplaced)
 		}
@@ -114,9 +115,9 @@ func (c *Call) giveRoles(m Modes) {
 	c.hasQuotas = quotas > 1 && !passing
 }
 
-// settleQuotas gives quotas that share keys with others the roles that say the
-// same to the store, which merges equal keys. A key is shared where a descriptor
-// brings its own numbers for a limit that a rule has too.
+// settleQuotas gives quotas that share keys with other hits roles that mean the same to
+// the store, which merges equal keys. A key is shared when a descriptor brings its own
+// numbers for a limit that a rule has too.
 func (c *Call) settleQuotas() {
 	if !c.hasQuotas || len(c.overrides) == 0 {
 		return
@@ -140,9 +141,9 @@ func (c *Call) RetryAfter() time.Duration {
 	return d.RetryAfter
 }
 
-// Denier returns the descriptor that a denied call waits for, which of its outcome's
-// limits, and that limit's decision: the enforced one with the longest retry time, or
-// the quota with the shortest, if that is longer still.
+// Denier returns the index of the descriptor that a denied call waits for, the index of
+// its limit, and that limit's decision: the enforced one with the longest retry time,
+// or the quota with the shortest, if that is longer still.
 func (c *Call) Denier() (descriptor, limit int, d bucket.Decision) {
 	type denier struct {
 		descriptor, limit int

@@ -15,37 +15,38 @@ import (
 )
 
 const (
-	// maxLookups bounds the assignments that are looked up for one request since its
-	// entries, written otherwise, may be theirs.
+	// maxLookups bounds, for one request, the lookups of assignments that its entries
+	// would have if they were written differently.
 	maxLookups = 400
-	// maxNotApplied bounds those that are shown of one request, and maxNotAppliedEach
-	// those of one descriptor.
+	// maxNotApplied bounds how many of them are shown for one request, and
+	// maxNotAppliedEach for one descriptor.
 	maxNotApplied, maxNotAppliedEach = 20, 5
-	// maxShuffled is how many entries are looked up in other orders, which are 325.
+	// maxShuffled is how many entries are looked up in other orders; there are 325.
 	maxShuffled = 5
 	// maxFirstKeys is how many keys are compared with the first of a descriptor.
 	maxFirstKeys = 16
-	// maxOtherDomains is how many other domains are looked at, where there are no more.
+	// maxOtherDomains is the number of domains beyond which no other domain is looked
+	// at.
 	maxOtherDomains = 32
 )
 
 // nearMiss finds assignments that share entries with the descriptors of a request, or
-// almost do, and do not apply. A table may have millions, so it looks up what people are
-// known to get wrong, and searches nothing.
+// almost do, but do not apply. A table may have millions, so it looks up common
+// mistakes and does not search.
 type nearMiss struct {
 	table  *assign.Table
 	domain string
 	now    int64
 	// domains are those with assignments.
 	domains []string
-	// lookups and room are how many are left.
+	// lookups and room are how many lookups and results are left.
 	lookups, room int
 
 	entries []bucket.Entry // of the descriptor
 	found   []AppliedAssignment
 }
 
-// of returns the assignments that miss a descriptor.
+// of returns the assignments that almost apply to a descriptor.
 func (m *nearMiss) of(entries []bucket.Entry) []AppliedAssignment {
 	m.entries, m.found = entries[:min(len(entries), assign.MaxEntries)], nil
 	if len(entries) == 0 || len(m.domains) == 0 {
@@ -59,7 +60,7 @@ func (m *nearMiss) of(entries []bucket.Entry) []AppliedAssignment {
 	return m.found
 }
 
-// isFull reports whether no more is to be looked up.
+// isFull reports whether nothing more should be looked up.
 func (m *nearMiss) isFull() bool {
 	return m.lookups <= 0 || m.room <= 0 || len(m.found) >= maxNotAppliedEach
 }
@@ -128,8 +129,8 @@ func whyShuffled(places []int) string {
 	return "nothing here: its entries are in the descriptor, but do not begin it"
 }
 
-// otherValues finds assignments of a beginning with a value that people take for the
-// same.
+// otherValues finds assignments of a beginning with a value that people confuse with
+// its own.
 func (m *nearMiss) otherValues() {
 	for size := 1; size <= len(m.entries); size++ {
 		if !m.table.HasSize(m.domain, size) {
@@ -149,7 +150,7 @@ func (m *nearMiss) otherValues() {
 	}
 }
 
-// lookAlikes are other spellings of a value that trace.Almost has words for.
+// lookAlikes returns other spellings of a value that trace.Almost has words for.
 func lookAlikes(value string) []string {
 	first, size := utf8.DecodeRuneInString(value)
 	plain := strings.TrimSpace(value)

@@ -54,10 +54,10 @@ type ownLimit struct {
 	byPeriod bool
 }
 
-// limit returns the limit that replaces those of a rule; rule may be nil. If the
-// rule has a limit of the same period, it is that one with other numbers, and
-// they share a state. Else it is like the rule's first limit, with a state of its
-// own. Limits in shadow mode do not count, and it is in force for everybody.
+// limit returns the limit that replaces those of a rule; rule may be nil. If the rule
+// has a limit of the same period, it is that one with other numbers, and they share a
+// state. Else it is like the rule's first limit, with a state of its own. Limits in
+// shadow mode are skipped, and the limit is in force for everybody.
 func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 	own := ownLimit{byPeriod: true}
 	if rule == nil || len(rule.Limits) == 0 {
@@ -87,7 +87,7 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 	return own
 }
 
-// Override has the limit of descriptor i decide instead of its rule's.
+// override replaces the limits of the rule of descriptor i with the descriptor's own.
 func (c *Call) override(domain *rules.Domain, o *Outcome, i int) error {
 	o.Own = &c.Descriptors[i].Own
 	l, err := c.decider.overrides.get(o.Own.limit(domain, o.Rule))
@@ -109,9 +109,9 @@ func (o *Override) refused(i int, err error) error {
 	return errorOf(Invalid, "descriptors[%d].%s: found %s; allowed: %s", i, o.Names.of(spec.Field), spec.Found, spec.Allowed)
 }
 
-// overrideCache holds the limits of recent overrides: it costs more to make one
-// than to decide it, and requests with the same limit travel to the store as one.
-// It is bounded, since callers choose the numbers.
+// overrideCache holds the limits of recent overrides: making one costs more than
+// deciding it, and requests with the same limit go to the store as one. It is bounded,
+// since callers choose the numbers.
 type overrideCache struct {
 	mu sync.RWMutex
 	// A limit is made in recent and looked for in both. When recent is full, it

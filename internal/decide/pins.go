@@ -17,7 +17,7 @@ type pins struct {
 	mu     sync.Mutex // held by settle
 }
 
-// pinRows is enough for calls of different processors to meet seldom.
+// pinRows is large enough that calls on different processors rarely share a row.
 const pinRows = 64
 
 type pinRow struct {
@@ -62,6 +62,6 @@ func (p *pins) isEmpty(column uint32) bool {
 	return sum == 0
 }
 
-// Settle returns once every decision that began before has ended: none is left that
-// read assignments of before.
+// Settle returns once every decision that began before the call has ended, so none that
+// read earlier assignments is left.
 func (d *Decider) Settle() { d.pins.settle() }

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
-// Tops say of which kinds rules keep the subjects that had the most. The zero value
+// Tops says for which kinds rules keep the subjects that had the most. The zero value
 // keeps none.
 type Tops struct {
 	Denied, Used bool
@@ -19,7 +19,7 @@ type Tops struct {
 	Budget *top.Budget
 }
 
-// Keeps reports whether they are kept of a kind.
+// Keeps reports whether rules keep them for a kind.
 func (t *Tops) Keeps(kind top.Kind) bool {
 	if kind == top.Used {
 		return t.Used
@@ -44,7 +44,7 @@ func (t *Tops) add(rule *rules.Rule, entries []bucket.Entry, now time.Duration, 
 	}
 }
 
-// Top answers who had the most, by what this daemon counted.
+// Top returns who had the most, by what this daemon counted.
 func (d *Decider) Top(q top.Question) top.Answer {
 	now := d.Clock()
 	a := top.Answer{Span: q.Window.Span(now)}
@@ -64,24 +64,25 @@ func (d *Decider) Top(q top.Question) top.Answer {
 			a.Total += total
 		}
 	}
-	// At a rule that is not looked at nobody had more than all together.
+	// At a rule that is skipped, nobody had more than all its subjects together.
 	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(b.total, a.total) })
 	if len(found) > top.MaxRules {
 		a.Rest = found[top.MaxRules].total
 		found = found[:top.MaxRules]
 	}
-	// One at a time, since what each keeps may be half a megabyte.
+	// One at a time, since each may keep half a megabyte.
 	for _, c := range found {
 		s := c.rule.Counts.Top(q.Kind).Summary(now, q.Window).First(top.MaxRows)
-		s.Counts = slices.Clone(s.Counts) // and not what stands behind them
+		s.Counts = slices.Clone(s.Counts) // without the rest of their array
 		a.Rules = append(a.Rules, top.RuleSummary{Domain: c.domain, Rule: c.rule.Path(), Summary: s})
 		a = a.Bounded(top.MaxRows)
 	}
 	return a
 }
 
-// rulesOf calls yield with the rules of a domain, or of all if it is empty, that have a
-// path, or all if that is empty. The path of a rule with plans stands for these.
+// rulesOf iterates over the rules of a domain, or of all if it is empty, that have a
+// path, or over all if that is empty. The path of a rule with plans stands for its
+// plans.
 func rulesOf(set *rules.Set, domain, path string) iter.Seq2[*rules.Domain, *rules.Rule] {
 	return func(yield func(*rules.Domain, *rules.Rule) bool) {
 		if set == nil {

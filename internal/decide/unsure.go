@@ -8,12 +8,12 @@ import (
 )
 
 // A daemon that was stopped, or cut off from Redis, may have missed a change of the
-// assignments that its maker takes for done. Its tenure (package fleet) says so. What
-// it decided in this time is given back, and decided once more when it has caught up.
-// Where it cannot catch up the failure mode answers, as it does without Redis.
+// assignments that its maker considers done. Its tenure (package fleet) says so. What
+// it decided in this time is given back, and decided again when it has caught up. If it
+// cannot catch up, the failure mode answers, as it does without Redis.
 
-// regainWithin bounds how long a request waits for the tenure: as long as requests wait
-// for Redis at the most.
+// regainWithin bounds how long a request waits for the tenure: the longest that
+// requests wait for Redis.
 const regainWithin = time.Second
 
 // maxRegains bounds how often a call is decided again. Each time takes a stop of
@@ -51,7 +51,7 @@ func (d *Decider) markUnsure(c *Call) {
 }
 
 // undo gives back what a decided call took, as far as the store answers: what is not
-// given back admits nothing.
+// given back lets no request through.
 func (d *Decider) undo(ctx context.Context, c *Call) {
 	// The first are takes of the store, the second those of a fallback.
 	var hits [2][]bucket.Hit

@@ -39,7 +39,7 @@ type away struct {
 	unsure  prometheus.Counter
 }
 
-// takes is a store that tells when it has decided.
+// takes is a store that calls inTake when it has decided.
 type takes struct {
 	bucket.Store
 	a *away
