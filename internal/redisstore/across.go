@@ -9,11 +9,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// takeAcross takes a request whose keys are on several hash tags of a cluster,
-// where no command is atomic over all. It checks every piece first, charging
-// nothing, and takes only if all allow. So a denied request costs nothing, unless
-// it lost a race between check and take; then what the other pieces took is given
-// back.
+// takeAcross takes a request whose keys are on several hash tags of a cluster, where no
+// command is atomic over all. It checks every piece first, charging nothing, and takes
+// only if all allow. So a denied request costs nothing, unless it loses a race between
+// check and take; then what the other pieces took is given back.
 func (s *Store) takeAcross(r *request) error {
 	// A check that gets no answer must leave time for the takes.
 	early := r.start.Add(r.deadline.Sub(r.start) / 2)
@@ -27,8 +26,8 @@ func (s *Store) takeAcross(r *request) error {
 	if !bucket.GroupAllowed(r.Hits, r.Decisions) {
 		return s.chargeDenied(r, checks)
 	}
-	// Refunds cannot deny, so they wait until nothing else can. What is charged whatever
-	// the group gets does not wait.
+	// Refunds cannot deny, so they wait until nothing else can. Hits that are charged
+	// whatever the group gets do not wait.
 	takes := s.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return !waits(h) })
 	defer s.recycleAll(takes)
 	putQuotasAside(takes)
@@ -53,11 +52,11 @@ func (s *Store) takeAcross(r *request) error {
 	return nil
 }
 
-// waits reports whether a hit is to be taken once all others are.
+// waits reports whether a hit is taken only after all others.
 func waits(h *bucket.Hit) bool { return h.Cost < 0 && !h.Limit.ChargedAnyway(h.Cost) }
 
-// passOnDeciders has requests that Redis is to decide begin with what is passed on by
-// earlier ones of the same tags.
+// passOnDeciders makes requests that Redis is to decide begin with what earlier ones of
+// the same tags pass on.
 func passOnDeciders(from, to []*request) {
 	for _, r := range to {
 		for _, before := range from {
@@ -101,9 +100,9 @@ func (s *Store) giveBackGranted(r *request, takes []*request) {
 	s.denials.changed(r.Hashes)
 }
 
-// scatterCharged is scatter for the hits of a denied group that were charged
-// anyway. By then a limit that denied may have room again; the group stays denied,
-// for none of its other hits was taken.
+// scatterCharged is scatter for the hits of a denied group that were charged anyway. By
+// then a limit that denied may have room again; the group stays denied, since none of
+// its other hits was taken.
 func scatterCharged(charged []*request, all []bucket.Decision) {
 	for _, r := range charged {
 		for i, j := range r.of {
@@ -117,8 +116,7 @@ func scatterCharged(charged []*request, all []bucket.Decision) {
 }
 
 // scatterDenied is scatter for the takes of a request that lost a race. What the
-// allowed ones took was given back, so their hits keep the decisions of the
-// check.
+// allowed takes charged was given back, so their hits keep the decisions of the check.
 func scatterDenied(takes []*request, all []bucket.Decision) {
 	for _, t := range takes {
 		denied := !bucket.GroupAllowed(t.Hits, t.Decisions)
@@ -130,7 +128,7 @@ func scatterDenied(takes []*request, all []bucket.Decision) {
 	}
 }
 
-// putQuotasAside has hits of quotas decide nothing in their pieces: the check has
+// putQuotasAside makes hits of quotas decide nothing in their pieces: the check has
 // shown that some quota allows, and no piece knows the hits of the others.
 func putQuotasAside(pieces []*request) {
 	for _, p := range pieces {
@@ -152,7 +150,7 @@ func (s *Store) restoreQuotas(piece *request) {
 	}
 }
 
-// allowed reports whether the request is allowed now that these pieces of it are
+// allowed reports whether the request is allowed now that these of its pieces are
 // decided.
 func (r *request) allowed(pieces []*request) bool {
 	for _, p := range pieces {
@@ -173,8 +171,7 @@ func (r *request) hasQuotas() bool {
 	return slices.ContainsFunc(r.Hits, func(h bucket.Hit) bool { return h.Role > bucket.Enforced })
 }
 
-// split returns the pieces of a request, one for each tag; one piece unless it is
-// spread.
+// split returns the pieces of a request, one per tag; only one unless it is spread.
 func (s *Store) split(r *request, m script.Mode) []*request {
 	var pieces []*request
 	for i := range r.Hits {
@@ -192,8 +189,8 @@ func (s *Store) split(r *request, m script.Mode) []*request {
 	return pieces
 }
 
-// choose returns pieces with the wanted hits of pieces, their decisions so far, and
-// what these pass on of who decided.
+// choose returns new pieces with the wanted hits of pieces and their decisions so far.
+// Each begins with what its piece passes on about who decided.
 func (s *Store) choose(pieces []*request, m script.Mode, wanted func(*bucket.Hit, *bucket.Decision) bool) []*request {
 	var chosen []*request
 	for _, p := range pieces {

@@ -29,8 +29,8 @@ func TestLostRaceIsGivenBack(t *testing.T) {
 	}
 }
 
-// A part that lost a race took nothing of its other limits either: nothing is
-// given back to these, and what they are told is how they are by then.
+// A part that lost a race took nothing from its other limits either: nothing is given
+// back to them, and their decisions show them as they are by then.
 func TestLostRaceBesideAnother(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailError)

@@ -299,8 +299,8 @@ func TestDeadlineOfAChecksCaller(t *testing.T) {
 	}
 }
 
-// A caller that left uses its memory again while its command is on its way, which is
-// still about its own keys.
+// A caller that disconnected uses its memory again while its command is in flight. The
+// command still has its own keys.
 func TestCommandOfACallerThatLeftHasItsOwnKeys(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailError)

@@ -9,9 +9,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// ask has requests decided, by Redis or else by the fallback, and returns the first
-// error. One that was abandoned is replaced in requests. now is the time, or that of a
-// moment ago.
+// ask gets requests decided, by Redis or else by the fallback, and returns the first
+// error. In requests, a replacement takes the place of an abandoned one. now is the
+// time, or that of a moment ago.
 func (s *Store) ask(ctx context.Context, now, deadline time.Time, requests []*request) error {
 	var together leg
 	mayLead := len(requests) == 1 && deadline.Sub(now) >= s.timeout
@@ -37,7 +37,7 @@ func (s *Store) ask(ctx context.Context, now, deadline time.Time, requests []*re
 		if r.trip != nil {
 			together.end(r)
 		}
-		if r.by.isUnknown() && r.Mode != script.Check { // which charges nothing
+		if r.by.isUnknown() && r.Mode != script.Check { // a check charges nothing
 			s.metrics.unknown.Inc()
 		}
 		if r.status.Load() == abandoned {
@@ -56,7 +56,7 @@ func (s *Store) ask(ctx context.Context, now, deadline time.Time, requests []*re
 	return first
 }
 
-// fallBack has the fallback decide what Redis did not decide because of cause, if the
+// fallBack lets the fallback decide what Redis did not decide because of cause, if the
 // caller still waits. It returns why nobody decided, or nil.
 func (s *Store) fallBack(ctx context.Context, r *request, cause error) error {
 	if s.fallback == nil {
@@ -84,8 +84,8 @@ func (s *Store) fallBack(ctx context.Context, r *request, cause error) error {
 	return s.fallback.Take(ctx, r.Hits, r.Decisions, cause)
 }
 
-// TakeDegraded decides a group as Take does where Redis does not answer, without
-// asking Redis: for a caller who has a cause to doubt the limits of the hits.
+// TakeDegraded decides a group like Take when Redis does not answer, without asking
+// Redis: for a caller with a cause to doubt the limits of the hits.
 func (s *Store) TakeDegraded(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
 	if s.fallback == nil {
 		return cause

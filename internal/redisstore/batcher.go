@@ -8,9 +8,9 @@ import (
 )
 
 // batcher gathers requests for a node while a batch is in flight, and sends them as the
-// next batch when that one is back, as the group commit of a database does. No request
-// waits for a batch to fill: an idle node is sent one at once, by the request's own caller
-// if that may wait as long as a batch.
+// next batch when that one is back, like the group commit of a database. No request
+// waits for a batch to fill: to an idle node it is sent at once, by its own caller if
+// he may wait as long as a batch.
 type batcher struct {
 	store  *Store
 	node   *node
@@ -25,7 +25,7 @@ type batcher struct {
 	resting   bool        // whether the watch sleeps
 	closed    bool
 	// leader is used by the caller who leads, while all others sleep or wake up: it
-	// sends what waits when it begins.
+	// sends what was waiting when it began.
 	leader  *pipeline
 	leading leading
 
@@ -66,9 +66,10 @@ func newBatcher(s *Store, n *node) *batcher {
 }
 
 // enqueue queues a request, which will be decided, fail or be abandoned, or returns an
-// error. If the queue is full, it fails at once. If the caller leads, which may happen
-// only with mayLead, he calls sendNext with leader next, and then waits for his request.
-// A caller who may lead waits for a batch to end even if he disconnects.
+// error. If the queue is full, it fails at once. If it reports that the caller leads,
+// which happens only with mayLead, he calls sendNext with leader next, and then waits
+// for his request. A caller who may lead waits for a batch to end even if he
+// disconnects.
 func (b *batcher) enqueue(r *request, mayLead bool) (leads bool, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,8 +96,8 @@ func (b *batcher) enqueue(r *request, mayLead bool) (leads bool, _ error) {
 	return false, nil
 }
 
-// wakeOne wakes a goroutine for what waits, unless a caller is about to take it, or as
-// many batches are in flight as may be. b.mu is held.
+// wakeOne wakes a goroutine for the waiting requests, unless a caller is about to take
+// them, or as many batches are in flight as allowed. b.mu is held.
 func (b *batcher) wakeOne() {
 	spare := 0
 	if b.leading == away {
@@ -119,9 +120,9 @@ func (b *batcher) endLead() {
 	b.running.Done()
 }
 
-// sweep removes abandoned requests from a full queue. It looks no further, and
-// reports false, if the oldest is not abandoned: they are abandoned in about
-// the order in which they came.
+// sweep removes abandoned requests from a full queue. If the oldest is not abandoned,
+// it looks no further and reports false: requests are abandoned in about the order in
+// which they came.
 func (b *batcher) sweep() bool {
 	if b.waiting[0].status.Load() != abandoned {
 		return false
@@ -147,7 +148,7 @@ func (b *batcher) close() {
 	b.running.Wait()
 }
 
-// length is how many requests wait.
+// length returns how many requests wait.
 func (b *batcher) length() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +161,7 @@ func (b *batcher) work(pl *pipeline) {
 	}
 }
 
-// sendNext sends what waits as a batch, and wakes the callers of its requests.
+// sendNext sends the waiting requests as a batch, and wakes their callers.
 func (b *batcher) sendNext(pl *pipeline) {
 	if pl == b.leader {
 		defer b.endLead()
@@ -198,8 +199,8 @@ func (b *batcher) waitForWork() bool {
 }
 
 // drain moves the requests that fit from the queue into the batch of a pipeline. It
-// skips those whose callers disconnected and those of hash tags whose turn is later, and
-// moves none while there is a refusal.
+// skips requests whose callers disconnected and those of hash tags whose turn comes
+// later, and moves none while there is a refusal.
 func (b *batcher) drain(pl *pipeline) []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -238,11 +239,11 @@ const (
 	// watchEvery is how often the watch looks for callers that have no time
 	// left. A timer for each caller would cost more than its share of a batch.
 	watchEvery = 2 * time.Millisecond
-	// shortWait is the wait below which the watch is too coarse, so that the
-	// caller has a timer of its own.
+	// shortWait is the wait below which the watch is too coarse, so the caller has a
+	// timer of its own.
 	shortWait = 8 * time.Millisecond
-	// goneEvery is after how many looks the watch also looks for callers that
-	// have gone: it has to look at the context of each.
+	// goneEvery is the number of looks after which the watch also looks for callers
+	// that disconnected: it has to look at the context of each.
 	goneEvery = 4
 )
 
@@ -269,7 +270,7 @@ func (b *batcher) waitForWaits() bool {
 	return true
 }
 
-// inFlight is how many requests are in flight. b.mu is held.
+// inFlight returns how many requests are in flight. b.mu is held.
 func (b *batcher) inFlight() (n int) {
 	for _, pl := range b.pipelines {
 		n += len(pl.batch)
@@ -293,11 +294,10 @@ func (b *batcher) expireDue(now time.Time, gone bool) {
 	}
 }
 
-// farOff is how far off the due time is while no request waits.
+// farOff is how far away the due time is while no request waits.
 const farOff = 365 * 24 * time.Hour
 
-// expire abandons those of the requests that are due, and notes when the next is
-// due.
+// expire abandons the requests that are due, and notes when the next one is.
 func (b *batcher) expire(requests []*request, now time.Time, slack time.Duration) {
 	for _, r := range requests {
 		r.expire(now, slack)

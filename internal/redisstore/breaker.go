@@ -20,11 +20,11 @@ const (
 // after failures in a row; then it probes the node until that answers, and
 // closes.
 type breaker struct {
-	// probe asks the node; ctx ends it. nil, or an error that would not have
-	// opened the breaker, closes it.
+	// probe asks the node; ctx ends it. It closes the breaker if it returns nil, or an
+	// error that would not have opened it.
 	probe func(ctx context.Context) error
-	// changed is called with an error when the breaker opens, and at each probe
-	// that fails while it is open; and with nil when it closes.
+	// changed is called with an error when the breaker opens, and at each failed probe
+	// while it is open; and with nil when it closes.
 	changed func(because error)
 
 	open atomic.Bool
@@ -44,10 +44,10 @@ func newBreaker(probe func(context.Context) error, changed func(because error)) 
 	return b
 }
 
-// isOpen reports whether nothing should be asked of the node.
+// isOpen reports whether the node should not be asked anything.
 func (b *breaker) isOpen() bool { return b.open.Load() }
 
-// refusal returns why nothing should be asked of the node, or nil.
+// refusal returns why the node should not be asked anything, or nil.
 func (b *breaker) refusal() error {
 	if b.isOpen() {
 		return errBreakerOpen

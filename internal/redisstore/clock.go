@@ -24,12 +24,12 @@ type clockWatch struct {
 }
 
 // gainedBy is how far a node's clock may gain on this machine's between two answers
-// before that is a step of one of the two.
+// before one of the two must have stepped.
 const gainedBy = time.Second
 
-// record notes what the node's clock was at some moment between start and took
-// after it. It reports whether it has gained on this machine's at a step, and whether
-// it is to be logged that the clock is wrong, or that it is right again.
+// record notes the node's clock at some moment between start and took after it. It
+// reports whether that clock has gained on this machine's in a step, and whether to log
+// that it is wrong, or that it is right again.
 func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration) (offset time.Duration, gained, wrong, right bool) {
 	slack := took / 2
 	offset = clock.Sub(start.Add(slack))

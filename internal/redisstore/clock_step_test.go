@@ -166,8 +166,8 @@ func TestClockThatJumpsAheadIsTimeThatPassed(t *testing.T) {
 }
 
 // A caller that waits as long as a limit says is allowed, also after the clock has
-// stepped. No more are admitted than the limit says, where hits from ahead of the
-// clock count as of the step.
+// stepped. No more are admitted than the limit allows, if hits from ahead of the clock
+// count as hits at the step.
 func TestLimitsHoldWhenTheClockStepsBack(t *testing.T) {
 	t.Parallel()
 	for _, step := range steps {

@@ -19,15 +19,15 @@ func TestWrongClockIsLoggedOnceAMinute(t *testing.T) {
 	}{
 		{0, 0, 0, false, false},
 		{0, time.Second, 0, false, false},
-		{0, 10 * time.Second, 20 * time.Second, false, false}, // as may be
+		{0, 10 * time.Second, 20 * time.Second, false, false}, // it may be right
 		{0, 1001 * time.Millisecond, time.Millisecond, true, false},
 		{59 * time.Second, time.Hour, 0, false, false},
 		{time.Second, -24 * time.Hour, 0, true, false},
-		{time.Second, 0, 4 * time.Second, false, false}, // as may not be
+		{time.Second, 0, 4 * time.Second, false, false}, // it may be wrong
 		{time.Second, 900 * time.Millisecond, 100 * time.Millisecond, false, true},
 		{time.Second, 0, 0, false, false},
 		{time.Second, 2 * time.Second, 0, false, false}, // too soon to tell
-		{time.Second, 0, 0, false, false},               // nor was it told
+		{time.Second, 0, 0, false, false},               // and it was not logged as wrong
 		{time.Minute, -2 * time.Second, 0, true, false},
 		{time.Second, 0, 0, false, true},
 	} {

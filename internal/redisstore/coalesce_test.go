@@ -44,9 +44,9 @@ func openAt(t testing.TB, address, prefix string, o Options) *Store {
 	return s
 }
 
-// Many requests in one command, equal ones as one, are decided as by a command each, in
-// the order of their Seq, and leave the same states; also if the clock was an hour ahead
-// for a while.
+// Many requests in one command, equal ones as one, are decided as if each had a command
+// of its own, in the order of their Seq, and leave the same states; also if the clock
+// was an hour ahead for a while.
 func TestCommandIsDecidedAsItsRequestsAlone(t *testing.T) {
 	clock := int64(1_800_000_000_000_000)
 	now := func() int64 { return clock }
@@ -238,10 +238,10 @@ func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
 	}
 }
 
-// holdersOf returns who holds, and when what ends.
+// holdersOf returns the holders, and when each hold ends.
 func holdersOf(t *testing.T, s *Store, h bucket.Hit) string {
 	t.Helper()
-	now := &redis.ZRangeBy{Min: fmt.Sprint("(", s.clock()), Max: "+inf"} // who lapsed may be gone
+	now := &redis.ZRangeBy{Min: fmt.Sprint("(", s.clock()), Max: "+inf"} // lapsed holders may be gone
 	got, err := s.redis.ZRangeByScoreWithScores(context.Background(), string(h.Key), now).Result()
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func holdersOf(t *testing.T, s *Store, h bucket.Hit) string {
 	return fmt.Sprintf("%.0f", got)
 }
 
-// A command that was used before is made as a new one.
+// A used command is made like a new one.
 func TestCommandKeepsNothingOfEarlierRequests(t *testing.T) {
 	s := testStore(t, nil)
 	r := rand.New(rand.NewPCG(6, 0))

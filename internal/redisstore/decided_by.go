@@ -1,8 +1,7 @@
 package redisstore
 
-// decidedBy is who decided a request, or why nobody did. Only the goroutine of its
-// caller reads and writes it. What ends the wait hands over the new one by
-// request.done.
+// decidedBy says who decided a request, or why nobody did. Only the goroutine of its
+// caller reads and writes it. Whatever ends the wait sends a new one to request.done.
 type decidedBy struct {
 	state deciderState
 	// err is why Redis did not decide, or in the state byNobody why nobody did.
@@ -12,7 +11,7 @@ type decidedBy struct {
 
 type deciderState uint8
 
-// Of unasked, unanswered and commandFailed the fallback is to decide.
+// The fallback is to decide requests that are unasked, unanswered or commandFailed.
 const (
 	pending       deciderState = iota // Redis is to decide
 	byRedis                           // Redis has decided
@@ -23,7 +22,7 @@ const (
 	byNobody                          // the fallback has not decided either
 )
 
-// commandEnded is who decided a request whose command ended with err, or nil.
+// commandEnded says who decided a request whose command ended with err, or nil.
 func commandEnded(err error) decidedBy {
 	if err != nil {
 		return decidedBy{commandFailed, err}
@@ -37,7 +36,7 @@ func (d decidedBy) isPending() bool { return d.state == pending }
 // isDecided reports whether there are decisions.
 func (d decidedBy) isDecided() bool { return d.state == byRedis || d.state == byFallback }
 
-// needsFallback reports whether Redis did not decide, and nobody else has yet.
+// needsFallback reports whether Redis did not decide, nor anybody else yet.
 func (d decidedBy) needsFallback() bool {
 	return d.state == unasked || d.state == unanswered || d.state == commandFailed
 }
@@ -47,8 +46,8 @@ func (d decidedBy) isUnknown() bool {
 	return d.state == unanswered || d.state == commandFailed && mayHaveRun(d.err)
 }
 
-// afterFallback is who decided once the fallback has been asked too, which ended
-// with err, or nil.
+// afterFallback says who decided once the fallback was asked too and ended with err, or
+// nil.
 func (d decidedBy) afterFallback(err error) decidedBy {
 	if err != nil {
 		return decidedBy{byNobody, err}
@@ -64,8 +63,8 @@ func (d decidedBy) failure() error {
 	return nil
 }
 
-// passedOn is that with which a later piece of the same hash tag begins:
-// Redis is not asked again for what it did not decide.
+// passedOn is what a later piece of the same hash tag begins with: Redis is not asked
+// again about what it did not decide.
 func (d decidedBy) passedOn() decidedBy {
 	if d.state == byFallback {
 		return decidedBy{unasked, d.err}

@@ -10,17 +10,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// denialShard holds denials by the hash of the key that denied, in two
-// generations. A denial goes into recent. When recent has half of the memory, or
-// is as old as a denial may become, it takes the place of older, whose denials
-// are forgotten: they have ended, or there is no room for them.
+// denialShard holds denials by the hash of the key that denied, in two generations. A
+// denial goes into recent. When recent fills half of the memory, or is as old as a
+// denial may become, it replaces older, whose denials are forgotten: they have ended,
+// or there is no room for them.
 type denialShard struct {
 	lasts time.Duration
-	bytes int // the most in a generation
+	bytes int // the maximum of a generation
 
 	mu            sync.Mutex
 	recent, older generation
-	began         time.Time // when recent did
+	began         time.Time // when recent began
 	// n is the number of denials, so that find need not lock an empty shard.
 	n atomic.Int32
 }
@@ -50,7 +50,7 @@ func (sh *denialShard) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 		return nil
 	}
 	if by := &k.hits[k.by]; by.Limit != h.Limit && bytes.Equal(by.Key, h.Key) {
-		// Under other numbers the key's state may end sooner.
+		// With other numbers the key's state may end sooner.
 		sh.remove(hash)
 		return nil
 	}
@@ -59,12 +59,12 @@ func (sh *denialShard) find(h *bucket.Hit, hash uint64, now time.Time) *denial {
 		return nil
 	}
 	if now.Before(k.received) {
-		return nil // it came after the caller looked at the clock, or that was set back
+		return nil // it came after the caller looked at the clock, or the clock was set back
 	}
 	return k
 }
 
-// put remembers a denial, in the place of another by the same key.
+// put remembers a denial, and replaces another by the same key.
 func (sh *denialShard) put(hash uint64, k *denial) {
 	size := k.size()
 	if size > sh.bytes {
@@ -123,8 +123,8 @@ func (sh *denialShard) turn(now time.Time) {
 
 func (sh *denialShard) count() { sh.n.Store(int32(len(sh.recent.byKey) + len(sh.older.byKey))) }
 
-// size is about how many bytes the denial keeps alive. That includes its limits:
-// a limit that a request brought may be kept by this denial alone.
+// size is about how many bytes the denial keeps alive. That includes its limits: this
+// denial alone may keep a limit that a request brought.
 func (k *denial) size() int {
 	const (
 		limit    = unsafe.Sizeof(bucket.Limit{}) + 256 // with its texts

@@ -9,31 +9,30 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// denials remembers groups of hits that Redis denied, and denies them again
-// without asking, until the first of their denied hits would be allowed. No
-// denial is remembered for longer than lasts, so that refunds, give-backs and new
-// numbers by way of other daemons are soon felt. Those by way of this store are
-// felt at once.
+// denials remembers groups of hits that Redis denied, and denies them again without
+// asking, until the first of their denied hits would be allowed. No denial is
+// remembered for longer than lasts, so that refunds, give-backs and new numbers through
+// other daemons soon take effect. Those through this store take effect at once.
 //
-// A group is remembered only if it stays denied whatever others take. So it has
-// no refund, no postpaid charge and no quota. Nor has it a holder, since a holder
+// A group is remembered only if it stays denied whatever others take. So it has no
+// refund, no postpaid charge and no quota. It has no holder either, since a holder
 // hardly ever comes again before the denial ends. A hit Aside denies nothing, but its
-// decision is repeated too, and ends the memory when it ends. A group of more
+// decision is repeated too, and when that ends, so does the memory. A group of more
 // than maxDenialHits is not remembered, since it costs more memory than it saves
 // commands.
 //
-// A repeated decision says what Redis would say, with one exception: Remaining
-// lacks what a limit has refilled meanwhile.
+// A repeated decision says what Redis would say, with one exception: Remaining lacks
+// what a limit has refilled since.
 type denials struct {
 	lasts  time.Duration
 	clock  func(time.Time) time.Time
-	seed   maphash.Seed // of the hashes of keys, which groups come with
+	seed   maphash.Seed // of the hashes of keys, which come with groups
 	shards [denialShards]denialShard
 
-	// changes counts, by a hash of the key, how often something was taken from a
-	// key or given back to it, or its state was forgotten. A denial is forgotten when
-	// the counts of its keys have changed since Redis was asked. Keys that share a
-	// count only make it forget more.
+	// changes counts, by a hash of the key, how often something was taken from a key or
+	// given back to it, or its state was forgotten. A denial is forgotten when the
+	// counts of its keys have changed since Redis was asked. If keys share a count, the
+	// only effect is that more is forgotten.
 	changes [changeCounts]atomic.Uint32
 }
 
@@ -49,21 +48,21 @@ const (
 type denial struct {
 	hits      []bucket.Hit
 	decisions []bucket.Decision
-	by        int       // the index of the hit that is denied for the longest time
+	by        int       // the index of the hit denied for the longest time
 	changes   uint32    // the counts of its keys when Redis was asked
 	received  time.Time // when the reply came
 	until     time.Time // when the denial ends at the latest
 }
 
-// question is one that denials could not answer, so that it goes to Redis.
+// question is one that denials could not answer, so it goes to Redis.
 type question struct {
 	asked   time.Time
 	changes uint32 // the counts of its keys then
 }
 
-// newDenials returns a memory of about so many bytes, which repeats a denial for
-// as long as lasts. The hashes of keys have the seed. clock turns
-// a time of this machine into the one that counts: the same, except in tests.
+// newDenials returns a memory of about this many bytes, which repeats a denial for as
+// long as lasts. The hashes of keys have the seed. clock turns a time of this machine
+// into the one that counts: the same, except in tests.
 func newDenials(lasts time.Duration, bytes int, seed maphash.Seed, clock func(time.Time) time.Time) *denials {
 	d := &denials{lasts: lasts, clock: clock, seed: seed}
 	for i := range d.shards {
@@ -72,15 +71,15 @@ func newDenials(lasts time.Duration, bytes int, seed maphash.Seed, clock func(ti
 	return d
 }
 
-// known reports whether the hits of a request are known to be denied, and writes the
-// decisions then. Otherwise Redis is to be asked, and learn is to get its decisions
+// known reports whether the hits of a request are known to be denied, and if so writes
+// the decisions. Otherwise the caller asks Redis, and passes its decisions to learn
 // with the question. d may be nil.
 func (d *denials) known(now time.Time, r *script.Request) (question, bool) {
 	if d == nil {
 		return question{}, false
 	}
 	q := question{asked: d.clock(now)}
-	var last *denial // there may be one by each of the hits
+	var last *denial // each of the hits may have one
 	for i, hash := range r.Hashes {
 		q.changes += d.changesOf(hash).Load()
 		k := d.shard(hash).find(&r.Hits[i], hash, q.asked)
@@ -96,7 +95,7 @@ func (d *denials) known(now time.Time, r *script.Request) (question, bool) {
 }
 
 // learn notes what Redis, or the fallback in its place, decided about the request of a
-// question; failed is whether there is no decision. d may be nil.
+// question; failed says that there is no decision. d may be nil.
 func (d *denials) learn(q question, r *script.Request, failed bool) {
 	if d == nil {
 		return
@@ -116,7 +115,7 @@ func (d *denials) learn(q question, r *script.Request, failed bool) {
 	d.shard(r.Hashes[by]).put(r.Hashes[by], k)
 }
 
-// remembered returns by which hit a denied group is to be remembered, and for how
+// remembered returns the hit by which a denied group is to be remembered, and for how
 // long. by is negative if the group is not to be remembered.
 func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by int, lasts time.Duration) {
 	by, lasts = -1, d.lasts
@@ -157,8 +156,8 @@ func (d *denials) countChanges(r *script.Request, failed, allowed bool) {
 	}
 }
 
-// changed notes that the keys with these hashes have changed, or may have. d may be
-// nil.
+// changed notes that the keys with these hashes have changed, or may have changed. d
+// may be nil.
 func (d *denials) changed(hashes []uint64) {
 	if d == nil {
 		return
@@ -168,7 +167,7 @@ func (d *denials) changed(hashes []uint64) {
 	}
 }
 
-// forget is changed for keys whose states were deleted. d may be nil.
+// forget does the same as changed, for keys whose states were deleted. d may be nil.
 func (d *denials) forget(keys []string) {
 	if d == nil {
 		return
@@ -210,10 +209,10 @@ func (k *denial) remember(hits []bucket.Hit, decisions []bucket.Decision) {
 	copy(k.decisions, decisions)
 }
 
-// tell writes the decisions of the group at now.
+// tell writes the group's decisions as of now.
 func (k *denial) tell(now time.Time, decisions []bucket.Decision) {
-	// A caller that waits as told must then be allowed, so time counts from when
-	// the reply came, not from when Redis decided.
+	// A caller that waits as long as it was told must then be allowed, so time counts
+	// from when the reply came, not from when Redis decided.
 	passed := now.Sub(k.received).Truncate(time.Microsecond)
 	for i, d := range k.decisions {
 		if d.RetryAfter > 0 {

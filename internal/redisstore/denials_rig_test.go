@@ -99,8 +99,8 @@ func (s *sideBySide) giveBack(t taken) {
 	}
 }
 
-// denied returns so many hits that were just denied for an hour, of keys that begin
-// with name: so many that each shard of the memory has some.
+// denied returns n hits that were just denied for an hour, with keys that begin with
+// name: enough that each shard of the memory has some.
 func (s *sideBySide) denied(name string, n int) (hits []bucket.Hit) {
 	s.t.Helper()
 	none := newLimit(s.t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0

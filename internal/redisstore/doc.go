@@ -5,8 +5,8 @@
 // One script decides (script/). Every key begins with the prefix and one of a fixed
 // number of hash tags, <prefix>{<tag>}:, chosen by its place, so that keys of equal
 // places share a slot. On one server, or behind Sentinel, one command decides a
-// request, atomically. On a cluster a request over several tags is checked everywhere
-// first, and taken only then.
+// request, atomically. On a cluster a request over several tags is first checked
+// everywhere, and only then taken.
 //
 // A request goes through these pieces, in this order:
 //
@@ -24,39 +24,39 @@
 //
 // # Denials
 //
-// A client that keeps knocking costs Redis one command a second instead of one a
-// request. A take, a refund or a give-back through this daemon from any limit of a
-// remembered request ends the memory at once. One through another daemon is felt
-// within DenialMemory: until then the answer is the denial as it was, with what
-// remained and the retry time of that moment, though the other daemon may have taken
-// what was left. Requests with refunds, with charges of what was used, with holders, or
-// with more than 8 limits are not remembered.
+// A client that keeps asking costs Redis one command a second instead of one a request.
+// A take, a refund or a give-back through this daemon from any limit of a remembered
+// request ends the memory at once. One through another daemon takes effect within
+// DenialMemory: until then the answer is the earlier denial, with what remained and the
+// retry time of that moment, though the other daemon may have taken what was left.
+// Requests with refunds, with charges of what was used, with holders, or with more than
+// 8 limits are not remembered.
 //
 // # Several hash tags of a cluster
 //
-// No command is atomic over several slots, so a request over several hash tags
-// becomes a piece for each. The checks get half of the time that there is. If a take
-// denies after all checks allowed (a race), or fails, what the others took is given
-// back; refunds are sent last. A request with one tag skips this, which is why a
-// hash_tag is worth having on a cluster.
+// No command is atomic over several slots, so a request over several hash tags becomes
+// a piece for each. The checks get half of the available time. If a take denies after
+// all checks allowed (a race), or fails, what the others took is given back; refunds
+// are sent last. A request with one tag skips this, so a hash_tag is worth having on a
+// cluster.
 //
 // # Batches
 //
 // There is no timer: an idle node is asked at once, by the caller itself, and what
 // comes while Batch.InFlight batches are away goes with the next one. So batches grow
-// with the load. More batches in flight cost more commands a decision and rarely
-// help. With a size of 1 each request is a command as soon as there is a connection.
+// with the load. More batches in flight cost more commands per decision and rarely
+// help. With a size of 1, each request is a command as soon as there is a connection.
 //
 // A batch is one EVALSHA; on a cluster one for each hash tag, sent together. Equal
-// requests, a hot key, travel as one with their number; the script decides them one
-// after the other, so each gets what it would have got by itself. Those that name
-// holders do not, since these are different requests. A take is sent again
-// only where Redis said that it did not run: NOSCRIPT, MOVED, ASK, TRYAGAIN.
+// requests, as on a hot key, are sent as one with their number; the script decides them
+// one after the other, so each gets what it would have got alone. Requests that name
+// holders are not joined, since they differ. A take is sent again only if Redis said
+// that it did not run: NOSCRIPT, MOVED, ASK, TRYAGAIN.
 //
 // # Deadlines
 //
 // Redis has the timeout of the connection, or four fifths of the caller's remaining
-// time if that is less. Requests without an answer by then are left behind, and the
-// fallback decides them. A request over several tags that lost a race may take as
-// long again, to give back.
+// time if that is less. Requests without an answer by then are abandoned, and the
+// fallback decides them. A request over several tags that lost a race may take as long
+// again, to give back.
 package redisstore

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// The causes why Redis did not decide, beside its own errors and the network's.
+// The causes why Redis did not decide, besides its own errors and the network's.
 var (
 	errNoAnswer    = errors.New("redis: no answer in time")
 	errBreakerOpen = errors.New("redis: the node does not answer, and is not asked until it does")
@@ -21,7 +21,7 @@ var (
 	// errTakenElsewhere is the cause of a give-back of what the fallback took.
 	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
 	errClosed         = errors.New("redis: the store is closed")
-	// errSlotMoves is set by a pipeline where Redis wants a request sent again. No
+	// errSlotMoves is set by a pipeline when Redis wants a request sent again. No
 	// caller sees it.
 	errSlotMoves = errors.New("redis: the request's slot is on the move")
 )
@@ -46,11 +46,11 @@ func reasonOf(err error) fallback.Reason {
 	return fallback.Unreachable
 }
 
-// downPrefixes begin the errors of a server that cannot decide anything for now.
+// downPrefixes begin the errors of a server that cannot decide anything at present.
 var downPrefixes = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "NOAUTH", "WRONGPASS", "BUSY", "MISCONF"}
 
-// isDown reports whether the error of a command says that its node did not answer,
-// or that it cannot decide anything for now.
+// isDown reports whether the error of a command says that its node did not answer, or
+// that it cannot decide anything at present.
 func isDown(err error) bool {
 	if err == nil || errors.Is(err, script.ErrUnreadable) {
 		return false
@@ -67,26 +67,26 @@ func isDown(err error) bool {
 	return false
 }
 
-// mayHaveRun reports whether a command that ended with err may have run all the
-// same: it was sent, and only the server knows the outcome.
+// mayHaveRun reports whether a command that ended with err may have run anyway: it was
+// sent, and only the server knows the outcome.
 func mayHaveRun(err error) bool {
 	if err == nil {
-		return false // most commands end so, and the variables below allocate
+		return false // most commands end like this, and the variables below allocate
 	}
 	var answer redis.Error
 	var network *net.OpError
 	switch {
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-		// The client follows these, and leaves them with a command of several that it
-		// has sent on and whose reply is lost.
+		// The client follows these. It leaves them with a command, one of several, that
+		// it has sent on and whose reply is lost.
 		return true
 	case errors.As(err, &answer), errors.Is(err, script.ErrUnreadable):
 		return false
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &network) && network.Op == "dial":
 		return false
 	}
-	// A command that was sent ends by its connection's timeout. These errors
-	// come before there is a connection.
+	// A command that was sent ends with its connection's timeout. These errors come
+	// before there is a connection.
 	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 

@@ -2,8 +2,8 @@ package redisstore
 
 import "github.com/ratelimitd/ratelimitd/internal/bucket"
 
-// Locate implements bucket.Store. The node is the one that the next take would be
-// sent to; a cluster may have moved the tag since.
+// Locate implements bucket.Store. The node is the one to which the next take would be
+// sent; a cluster may have moved the tag since.
 func (s *Store) Locate(h *bucket.Hit) bucket.Location {
 	tag := s.tags.Of(h.Place)
 	l := bucket.Location{
@@ -18,10 +18,10 @@ func (s *Store) Locate(h *bucket.Hit) bucket.Location {
 	return l
 }
 
-// Forget implements bucket.Store: no denial that involves one of these keys is
-// repeated any more, and the fallback has no state of them. Who deletes the states
-// in Redis calls it afterwards. It costs as much for each key, however many denials
-// are remembered.
+// Forget implements bucket.Store: denials that involve one of these keys are not
+// repeated any more, and the fallback loses the states of the keys. It is called after
+// the states in Redis were deleted. The cost per key does not depend on how many
+// denials are remembered.
 //
 // A take that Redis denied before the states were deleted, and whose denial comes
 // after Forget, is not remembered either: it was asked under older counts of

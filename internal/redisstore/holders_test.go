@@ -37,8 +37,8 @@ func onlyKey(t *testing.T, c *redis.Client, o testOptions) (key string, ttl time
 	return key, ttl
 }
 
-// A slot that was released is felt at once, whoever was denied before, and whatever
-// else denied with it.
+// A released slot counts at once, whoever was denied before, and whatever else denied
+// with it.
 func TestDenialsOfHoldersAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	s := newSideBySide(t, time.Second)
@@ -133,8 +133,8 @@ func TestLapsedHoldersAreRemovedInSteps(t *testing.T) {
 	}
 }
 
-// What is under the key of a concurrency and is no set of holders fails its request
-// and no other; the same bytes are the state of no other limit.
+// If the key of a concurrency does not have a set of holders, only its own request
+// fails; the same bytes are not the state of any other limit.
 func TestUnreadableHoldersFailTheirRequestAlone(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

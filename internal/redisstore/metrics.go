@@ -68,7 +68,7 @@ func newMetrics(r prometheus.Registerer, s *Store) *metrics {
 	return m
 }
 
-// unregister removes the collector, which looks at the store when it is asked.
+// unregister removes the collector, which would look at the store when asked.
 func (m *metrics) unregister() {
 	if m.registerer != nil {
 		m.registerer.Unregister(m.nodes)

@@ -23,8 +23,8 @@ type node struct {
 	clock   clockWatch
 
 	downLines, refusalLines logthin.Thinner
-	// isLoggedDown is whether the last line about the node says that it is down.
-	// The breaker's lock guards it until the node is closed.
+	// isLoggedDown says whether the last line about the node was that it is down. The
+	// breaker's lock guards it until the node is closed.
 	isLoggedDown bool
 }
 
@@ -46,7 +46,7 @@ func (s *Store) newNode(address string) *node {
 	return n
 }
 
-// probe asks a node by a key of one of its tags, since the keys of other tags are
+// probe asks a node through a key of one of its tags, since the keys of other tags are
 // at other nodes. A node without tags is not asked: no request goes to it.
 func (s *Store) probe(ctx context.Context, n *node) error {
 	tag := slices.Index(*s.byTag.Load(), n)
@@ -88,7 +88,7 @@ func (s *Store) submit(r *request, mayLead bool) error {
 	}
 }
 
-// nodeOf returns the node that has the keys of a tag, by the topology.
+// nodeOf returns the node that has the keys of a tag, as far as the topology is known.
 func (s *Store) nodeOf(tag int) *node { return (*s.byTag.Load())[tag] }
 
 // startTopology makes one node for all tags, and follows the topology of a cluster.
@@ -162,8 +162,8 @@ func (s *Store) lookTopology(cluster *redis.ClusterClient) {
 	}
 }
 
-// reloadTopology has the client look for a cluster's new masters where err may
-// mean that there are some, and has the topology follow what it finds.
+// reloadTopology makes the client look for a cluster's new masters if err may mean that
+// there are some, and makes the topology follow what it finds.
 func (s *Store) reloadTopology(ctx context.Context, err error) {
 	if !s.redis.ReloadAfter(ctx, err) {
 		return
@@ -198,13 +198,13 @@ func (s *Store) nodes() []*node {
 	return nodes
 }
 
-// nodeLogEvery is the interval of log lines about a node that is down, whether it
-// stays so or comes and goes, that refuses, or whose clock is wrong; each kind
-// has an interval of its own.
+// nodeLogEvery is the interval of log lines about a node that is down, constantly or
+// now and then, that refuses, or whose clock is wrong; each kind has an interval of its
+// own.
 const nodeLogEvery = time.Minute
 
-// logChange logs that a node does not answer, because of an error, or that it
-// answers again, because is nil.
+// logChange logs that a node does not answer, because of an error, or that it answers
+// again, if because is nil.
 func (s *Store) logChange(n *node, because error) {
 	if because == nil {
 		if n.isLoggedDown {
@@ -219,17 +219,16 @@ func (s *Store) logChange(n *node, because error) {
 	}
 }
 
-// logGone logs that a node that was logged as down is closed, since other nodes
-// have its keys now.
+// logGone logs that a node that was logged as down was closed, since other nodes now
+// have its keys.
 func (s *Store) logGone(n *node) {
 	if n.isLoggedDown {
 		s.log.Info("redis: other nodes have the keys of the node now", "node", n.name())
 	}
 }
 
-// logRefusal logs that a node replied to a command with an error, such as that it
-// has no memory left. The node is asked all the same: it may still decide what
-// writes nothing.
+// logRefusal logs that a node replied to a command with an error, such as that it has
+// no memory left. The node is still asked: it may decide requests that write nothing.
 func (s *Store) logRefusal(n *node, err error) {
 	if _, due := n.refusalLines.Due(time.Now(), nodeLogEvery); due {
 		s.log.Warn("redis: the node refuses to decide; where it does, failure.mode answers", "node", n.name(), "error", err)

@@ -16,7 +16,7 @@ import (
 // batch at a time.
 type pipeline struct {
 	store *Store
-	// node learns how it went: its breaker, clock and metrics. It is nil outside a
+	// node gets the results: its breaker, clock and metrics. It is nil outside a
 	// batcher.
 	node     *node
 	batch    []*request // in flight; the batcher's lock guards it
@@ -24,9 +24,9 @@ type pipeline struct {
 	cmds     []redis.Cmder
 }
 
-// run has a batch decided, or sets the errors of its requests. It sends a command again
-// only where Redis did not have the script (NOSCRIPT). The requests of a command that
-// met a slot on the move (TRYAGAIN) get errSlotMoves.
+// run gets a batch decided, or sets the errors of its requests. It sends a command
+// again only if Redis did not have the script (NOSCRIPT). The requests of a command
+// that met a moving slot (TRYAGAIN) get errSlotMoves.
 func (pl *pipeline) run(ctx context.Context, batch []*request) {
 	ctx, cancel := context.WithTimeout(ctx, pl.store.timeout)
 	defer cancel()
@@ -49,8 +49,8 @@ func (pl *pipeline) run(ctx context.Context, batch []*request) {
 	pl.release(commands)
 }
 
-// commandsFor spreads requests over commands, which are ready to be sent: on a cluster
-// all keys of a command share a tag.
+// commandsFor spreads requests over commands, and prepares these for sending: on a
+// cluster all keys of a command share a tag.
 func (pl *pipeline) commandsFor(ctx context.Context, batch []*request) []*script.Command {
 	n := 0
 	for _, r := range batch {
@@ -81,11 +81,11 @@ func (pl *pipeline) release(commands []*script.Command) {
 	clear(pl.cmds)
 }
 
-// send sends commands and waits for their replies; each cmd has its own, or an
+// send sends commands and waits for their replies; each Cmd gets its reply, or an
 // error.
 func (pl *pipeline) send(ctx context.Context, commands []*script.Command) {
 	if len(commands) == 1 {
-		_ = pl.store.redis.Process(ctx, redisconn.Once{Cmder: commands[0].Cmd}) // cmd has the error too
+		_ = pl.store.redis.Process(ctx, redisconn.Once{Cmder: commands[0].Cmd}) // Cmd has the error too
 		return
 	}
 	pl.cmds = pl.cmds[:0]
@@ -97,8 +97,8 @@ func (pl *pipeline) send(ctx context.Context, commands []*script.Command) {
 	_, _ = pipe.Exec(ctx)
 }
 
-// sendUnloaded sends those commands again that a server did not run for lack of
-// the script, now with the script itself. It reports whether there were any.
+// sendUnloaded sends again the commands that a server did not run for lack of the
+// script, now with the script itself. It reports whether there were any.
 func (pl *pipeline) sendUnloaded(ctx context.Context, commands []*script.Command) bool {
 	var unloaded []*script.Command
 	for _, c := range commands {
@@ -114,7 +114,7 @@ func (pl *pipeline) sendUnloaded(ctx context.Context, commands []*script.Command
 }
 
 // read hands a command's reply, or its error, to its requests. The command was sent at
-// start, and its reply took that long.
+// start, and its reply took this long.
 func (pl *pipeline) read(ctx context.Context, c *script.Command, start time.Time, took time.Duration) {
 	s, n := pl.store, pl.node
 	reply, err := c.Cmd.Result()
@@ -154,9 +154,9 @@ func (s *Store) clockArg() string {
 	return strconv.FormatInt(s.clock(), 10)
 }
 
-// wake wakes the caller of a request whose command has ended, unless a slot was on the
-// move: then the request is sent again. One that was abandoned is not: something else has
-// decided it.
+// wake wakes the caller of a request whose command has ended, unless a slot was moving:
+// then the request is sent again. An abandoned one is not: something else has decided
+// it.
 func (s *Store) wake(r *request) {
 	if r.Err == errSlotMoves && r.status.Load() != abandoned {
 		r.Err = nil
@@ -168,14 +168,12 @@ func (s *Store) wake(r *request) {
 	}
 }
 
-// resendEvery is the pause before a request that met a slot on the move is sent
-// again.
+// resendEvery is the pause before a request that met a moving slot is sent again.
 const resendEvery = 5 * time.Millisecond
 
-// resend sends a request again that a server could not decide because its slot is
-// on the move. Alone, a request with one key goes where that key is now. One
-// with several keys is sent until all of them are on one node, or until its
-// caller has no time left.
+// resend sends again a request that a server could not decide because its slot is
+// moving. Alone, a request with one key goes to where that key is now. One with several
+// keys is sent until all of them are on one node, or until its caller has no time left.
 func (s *Store) resend(r *request) {
 	ctx, cancel := context.WithDeadline(r.ctx, r.deadline)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
-// Warnings asks each master for its settings, and returns a sentence for the
-// operator for each one that may lose limits, or that could not be asked for.
+// Warnings asks each master for its settings, and returns a sentence for the operator
+// about each master that may lose limits, or that could not be asked.
 func (s *Store) Warnings(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

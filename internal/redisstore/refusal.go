@@ -16,14 +16,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// refusalWait bounds Refusal: a Redis that does not answer must not keep a daemon
-// from its start.
+// refusalWait bounds Refusal: a Redis that does not answer must not keep a daemon from
+// starting.
 const refusalWait = time.Second
 
-// Refusal tries out what a daemon needs of Redis, at each master of a cluster,
-// for a second at most. If Redis refuses, it returns why, in an error that wraps
+// Refusal tries out what a daemon needs from Redis, at each master of a cluster, for a
+// second at most. If Redis refuses, it returns why, in an error that wraps
 // bucket.ErrRefused. It returns nil if Redis decides, and also if Redis does not
-// answer, since that may change in a moment.
+// answer, since that may change soon.
 func (s *Store) Refusal(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refusalWait)
 	defer cancel()
@@ -32,19 +32,19 @@ func (s *Store) Refusal(ctx context.Context) error {
 		if errors.Is(err, bucket.ErrRefused) {
 			return err
 		}
-		// After a timeout the connection may be there at the second try.
+		// After a timeout, the connection may be there at the second try.
 		if err == nil || ctx.Err() != nil || reasonOf(err) != fallback.Timeout {
 			return nil
 		}
 	}
 }
 
-// explain returns err as it is told to operators; the node is at the address.
+// explain returns err in words for operators; address is that of the node.
 func (s *Store) explain(address string, err error) error {
 	return asRefusal(s.redis.Explain(address, err))
 }
 
-// asRefusal returns err with bucket.ErrRefused in it where Redis refuses.
+// asRefusal returns err, wrapping bucket.ErrRefused if Redis refuses.
 func asRefusal(err error) error {
 	if errors.Is(err, redisconn.ErrRefused) {
 		return refusal{err}
@@ -54,17 +54,17 @@ func asRefusal(err error) error {
 
 type refusal struct{ error }
 
-// Is reports that a refusal is bucket.ErrRefused, as errors.Is asks.
+// Is reports that a refusal is bucket.ErrRefused, for errors.Is.
 func (refusal) Is(target error) bool { return target == bucket.ErrRefused }
 
-// Unwrap returns the error that tells of it.
+// Unwrap returns the error that describes the refusal.
 func (r refusal) Unwrap() error { return r.error }
 
 // tryAll tries out each server that decides.
 func (s *Store) tryAll(ctx context.Context) error {
 	cluster := s.redis.Cluster()
 	if cluster == nil {
-		// A node of a cluster refuses keys of several tags, whichever it has.
+		// A cluster node refuses keys of several tags, whichever tags it has.
 		return s.explain(redisconn.AnyNode, s.tryOut(ctx, 0, len(s.tags)-1))
 	}
 	addresses, err := s.masters(ctx, cluster)
@@ -87,8 +87,8 @@ func (s *Store) tryAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tryOut takes from a limit of the daemon's own, by a key of each tag, and gives
-// that back: together they run all commands that the script needs.
+// tryOut takes from a limit of the daemon's own, by a key of each tag, and gives that
+// back: the two run all commands that the script needs.
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 	pl := &pipeline{store: s}
 	taken := s.ownRequest(tryLimit, "~start", slices.Compact(tags)...)
@@ -103,9 +103,9 @@ func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 	return taken.Err
 }
 
-// missingRight returns the error of the first of the script's commands that this
-// user may not run, or nil. From within a script, Redis 7.0 does not say which
-// command it is.
+// missingRight returns the error of the first of the script's commands that this user
+// may not run, or nil. For a command within a script, Redis 7.0 does not say which one
+// it is.
 func (s *Store) missingRight(ctx context.Context, tag int) error {
 	var server redis.UniversalClient = s.redis
 	if cluster := s.redis.Cluster(); cluster != nil {
@@ -131,7 +131,7 @@ var tryLimit = neverReached(time.Minute)
 func neverReached(period time.Duration) *bucket.Limit {
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: period})
 	if err != nil {
-		panic(err) // the numbers stand above
+		panic(err) // the numbers are above
 	}
 	return l
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// request is a Take, Check or GiveBack on its way. It waits in the queue of a node,
-// travels in a batch and comes back decided. On a cluster one whose hits have several
-// hash tags is not sent itself: pieces of it are, one for each tag.
+// request is a Take, Check or GiveBack on its way. It waits in the queue of a node, is
+// sent in a batch and comes back decided. On a cluster, a request whose hits have
+// several hash tags is not sent itself: its pieces are, one for each tag.
 //
-// A batch reads only memory of its requests: their callers may be gone, and use
-// their own memory for something else, before the batch is back. The exception
-// is Place, which a batch does not read. So an abandoned request belongs to its batch
-// for good, and whoever waited for it goes on with a replacement.
+// A batch reads only memory of its requests: their callers may disconnect, and use
+// their own memory for something else, before the batch is back. The exception is
+// Place, which a batch does not read. So an abandoned request belongs to its batch for
+// good, and whoever waited for it goes on with a replacement.
 type request struct {
 	script.Request
 	tag  int    // of all hits, unless isSpread
 	text []byte // the hits' keys and holders
-	// merged has for each hit of the caller its index in Hits; of a piece it is empty.
+	// merged has, for each hit of the caller, its index in Hits; it is empty for a
+	// piece.
 	merged []int
-	// isSpread is whether the hits have several hash tags on a cluster.
+	// isSpread says whether the hits have several hash tags on a cluster.
 	isSpread bool
-	// whole is what this is a piece of, and of has for each hit its index there; nil of
-	// what is no piece.
+	// whole is the request of which this is a piece, and of has, for each hit, its
+	// index there. Both are nil if this is not a piece.
 	whole *request
 	of    []int
 
@@ -38,13 +39,13 @@ type request struct {
 	deadline time.Time // of the wait for Redis
 	status   atomic.Uint32
 	// done gets who decided when the wait is over: Redis has decided, or the command
-	// has failed, or the request is abandoned.
+	// has failed, or the request was abandoned.
 	done chan decidedBy
 	by   decidedBy
 	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
-	// traced is told how it was decided, and trip has the times; both are nil unless
-	// the request is traced.
+	// traced receives how the request was decided, and trip has the times; both are nil
+	// unless the request is traced.
 	traced *bucket.Trace
 	trip   *trip
 }
@@ -85,7 +86,7 @@ func (r *request) caller() *request {
 	return r
 }
 
-// timeoutFor is how long Redis has to answer a caller: no more than four fifths of
+// timeoutFor returns how long Redis has to answer a caller: no more than four fifths of
 // the caller's time, so that the fallback can still decide in the last fifth.
 func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
 	end, ok := ctx.Deadline()
@@ -110,8 +111,8 @@ func (s *Store) piece(whole *request, m script.Mode, tag int) *request {
 	return p
 }
 
-// copyHit copies hit i of another request, which has the index of in the whole, with a
-// decision.
+// copyHit copies hit i of another request, with a decision. of is the hit's index in
+// the whole.
 func (r *request) copyHit(from *request, i, of int, d bucket.Decision) {
 	h := from.Hits[i]
 	h.Key, h.Holder = r.copyKey("", h.Key), r.copyHolder(h.Holder)

@@ -53,7 +53,7 @@ func newRig(t testing.TB, change func(*testOptions)) *rig {
 	t.Cleanup(func() { o.Fallback.Close() })
 	change(&o)
 	r.store = open(t, o)
-	t.Cleanup(func() { r.proxy.Heal(t) }) // the end waits for what is away
+	t.Cleanup(func() { r.proxy.Heal(t) }) // closing waits for what is in flight
 	r.waitForRedis()                      // a slow machine may not connect in time at once
 	return r
 }

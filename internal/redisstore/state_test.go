@@ -181,8 +181,8 @@ func TestGiveBackWithinATickLeavesAReadableState(t *testing.T) {
 	}
 }
 
-// Those of a span are in order, none is negative, and none is later than the
-// state. Of the spans in the midst only what takes from them looks at them.
+// The numbers of a span are in order, none is negative, and none is later than the
+// state. Spans in the middle are looked at only when something is taken from them.
 func TestUnreadableNumbersOfASpan(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

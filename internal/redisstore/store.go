@@ -38,28 +38,28 @@ type Options struct {
 	// from further ahead was written by a wrong clock, and goes on from now.
 	// 0 means bucket.DefaultMaxClockSkew; it is never negative.
 	MaxClockSkew time.Duration
-	// Fallback decides what Redis does not; without it, nil, a Take or Check
-	// fails then. It belongs to the caller.
+	// Fallback decides what Redis does not; if it is nil, a Take or Check then fails.
+	// It belongs to the caller.
 	Fallback *fallback.Fallback
 	// Metrics is where the store's metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// Log gets a line when a node stops answering, refuses, or answers again;
 	// nil means no log.
 	Log *slog.Logger
-	// OnBatch is told of each batch that carried a take with a bucket.Trace, and
-	// returns the name of the span that it made of it. It must be quick: the
-	// answers to the batch wait for it. nil means that no take is traced.
+	// OnBatch is called with each batch that carried a take with a bucket.Trace, and
+	// returns the name of the span that it made of it. It must be quick: the answers to
+	// the batch wait for it. nil means that no take is traced.
 	OnBatch func(bucket.TracedBatch) bucket.SpanRef
-	// OnClockGain is called when a node's clock has gained on this machine's at a
-	// step, before anybody gets the decisions that came with it: this machine may
-	// have been suspended. It may be nil.
+	// OnClockGain is called when a node's clock has gained on this machine's in a step,
+	// before anybody gets the decisions that came with it: this machine may have been
+	// suspended. It may be nil.
 	OnClockGain func()
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
 }
 
-// The bytes of remembered denials: the default, and the least that is of use.
+// The bytes of remembered denials: the default, and the useful minimum.
 const (
 	DefaultDenialBytes = 16 << 20
 	MinDenialBytes     = 1 << 20
@@ -67,14 +67,14 @@ const (
 
 // BatchBounds bound the batches that are sent to a node.
 type BatchBounds struct {
-	// Size is the most hits in a batch; a request with more goes alone. 0 and 1
-	// send every request alone, as soon as there is a connection: InFlight is
+	// Size is the maximum number of hits in a batch; a request with more goes alone. 0
+	// and 1 send every request alone, as soon as there is a connection: InFlight is
 	// then redisconn.PoolPerNode, whatever it says.
 	Size int
-	// InFlight is the most batches that are in flight to a node; at least 1.
+	// InFlight is the maximum number of batches in flight to a node; at least 1.
 	InFlight int
-	// Queue is the most requests that wait for a batch to a node; at least 1. With
-	// a Size of 0 or 1 it may be 0, which means no bound.
+	// Queue is the maximum number of requests that wait for a batch to a node; at least
+	// 1. With a Size of 0 or 1 it may be 0, which means no bound.
 	Queue int
 }
 
@@ -92,10 +92,10 @@ func (b BatchBounds) bounds() BatchBounds {
 // Store is a bucket.Store in Redis.
 type Store struct {
 	redis     *redisconn.Conn
-	isCluster bool         // a command then has keys of one tag
+	isCluster bool         // then a command has keys of one tag
 	seed      maphash.Seed // of the hashes of keys
 	tags      script.Tags
-	heads     []string // by tag: how keys begin, with the prefix and the tag
+	heads     []string // by tag: the beginning of its keys, prefix and tag
 	timeout   time.Duration
 	batch     BatchBounds
 	denials   *denials           // nil: off
@@ -111,16 +111,16 @@ type Store struct {
 
 	requests sync.Pool
 
-	// byTag says which node has the keys of each tag. It is only a guess, for the sake of
+	// byTag says which node has the keys of each tag. It is only a guess, used for
 	// batching: the client sends each command to the node that has its slot, so a wrong
 	// guess costs no more than a batch that goes to two servers.
 	byTag          atomic.Pointer[[]*node]
 	topologyDoubts chan struct{} // has an element when byTag may be wrong
 	closed         atomic.Bool
-	ctx            context.Context // ends what is in the background
+	ctx            context.Context // ends what runs in the background
 	cancel         context.CancelFunc
 	background     sync.WaitGroup // of followTopology and forgetDenials
-	resends        sync.WaitGroup // of resend, which only nodes begin
+	resends        sync.WaitGroup // of resend, which only nodes start
 }
 
 var _ bucket.Store = (*Store)(nil)
@@ -167,7 +167,7 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	return s, nil
 }
 
-// denialTime returns now, or the time of the clock that replaces it in tests.
+// denialTime returns now, or in tests the time of the clock that replaces it.
 func (s *Store) denialTime(now time.Time) time.Time {
 	if s.clock == nil {
 		return now
@@ -196,8 +196,8 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// Close decides or fails what waits, ends the store's goroutines and removes its
-// metrics. It returns nil.
+// Close decides or fails the waiting requests, ends the store's goroutines and removes
+// its metrics. It returns nil.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.cancel()
@@ -210,11 +210,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ping takes from a limit of its own, so it needs all that a Take does: it fails
-// on a replica, which cannot write. Where Redis refuses, its error wraps
-// bucket.ErrRefused, as that of Refusal does.
+// Ping takes from a limit of its own, so it needs all that a Take needs: it fails on a
+// replica, which cannot write. If Redis refuses, its error wraps bucket.ErrRefused,
+// like that of Refusal.
 func (s *Store) Ping(ctx context.Context) error {
-	// Each time another tag, far from the last one: one node that is down is not
+	// Each ping uses another tag, far from the last one: one node that is down is not
 	// the whole cluster.
 	const golden = 0x9e3779b9 // the golden ratio of 2^32
 	far := s.pings.Add(1) * golden
@@ -228,7 +228,8 @@ func (s *Store) ping(ctx context.Context, tag int) error {
 	return r.Err
 }
 
-// ownRequest takes 1 from a limit of the store's own, by a key of each of the tags.
+// ownRequest returns a take of 1 from a limit of the store's own, by a key of each of
+// the tags.
 func (s *Store) ownRequest(l *bucket.Limit, name string, tags ...int) *request {
 	r := newRequest()
 	r.Mode, r.tag = script.Take, tags[0]
@@ -246,10 +247,10 @@ func (s *Store) ownRequest(l *bucket.Limit, name string, tags ...int) *request {
 var pingLimit = neverReached(bucket.MinPeriod)
 
 // Take implements bucket.Store. It fails when ctx ends; a caller who sends to an idle
-// node returns only with the reply then, or after the timeout. Redis has the timeout,
+// node then returns only with the reply, or after the timeout. Redis has the timeout,
 // or four fifths of the time until the deadline of ctx if that is less. If Redis does
-// not answer by then, or answers with an error, the fallback decides. Take fails
-// then if there is no fallback, or if a limit wants it to.
+// not answer by then, or answers with an error, the fallback decides. Then Take fails
+// if there is no fallback, or if a limit asks for that.
 func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) (err error) {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -282,8 +283,8 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 
 var errLength = errors.New("redis: as many decisions as hits are needed")
 
-// forgetDenials frees the memory of denials that have ended, also of those that
-// nobody asks about any more.
+// forgetDenials frees the memory of denials that have ended, even if nobody asks about
+// them any more.
 func (s *Store) forgetDenials() {
 	tick := time.NewTicker(s.denials.lasts)
 	defer tick.Stop()
@@ -297,8 +298,8 @@ func (s *Store) forgetDenials() {
 	}
 }
 
-// Check implements bucket.Store; it fails as Take does. On a cluster the hash
-// tags are checked at the same time, each by itself.
+// Check implements bucket.Store; it fails like Take. On a cluster it checks the hash
+// tags at the same time, each by itself.
 func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -308,7 +309,7 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 	err := s.ask(ctx, r.start, r.deadline, pieces)
 	scatter(pieces, r.Decisions)
 	s.recycleAll(pieces)
-	s.end(r, decisions) // degraded answers are counted where they are taken
+	s.end(r, decisions) // degraded answers are counted when they are taken
 	return err
 }
 
@@ -328,8 +329,8 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		return bucket.Charged(h, d, allowed)
 	})
 	s.recycleAll(pieces)
-	// Each of these hits was charged, so each is to be given back, whatever the
-	// roles of the others in its piece.
+	// Each of these hits was charged, so each is given back, whatever the roles of the
+	// others in its piece.
 	putQuotasAside(charged)
 	for _, p := range charged {
 		if p.Decisions[0].Degraded {

@@ -96,8 +96,8 @@ func TestTakeIsNeverRetried(t *testing.T) {
 		}
 	}
 	server.Resume()
-	// Whatever was in the sockets is executed before a new command's answer
-	// at the latest when their connections are seen closed.
+	// The server has executed whatever was in the sockets by the time their connections
+	// are seen closed.
 	asynctest.Eventually(t, "no connection but ours", func() bool {
 		list, err := redistest.Client(t, server.Addr()).ClientList(ctx).Result()
 		return err == nil && strings.Count(list, "cmd=evalsha") <= 1

@@ -7,22 +7,22 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// trip is the way of a traced request to Redis and back. As the request's decisions,
-// it is written by the batch and read by the caller once the wait is over; of a request
-// that was abandoned the caller reads what was written before it was sent.
+// trip is the way of a traced request to Redis and back. Like the request's decisions,
+// the batch writes it and the caller reads it once the wait is over. If the request was
+// abandoned, the caller reads only what was written before it was sent.
 type trip struct {
 	queued, sent, back time.Time
 	batch              bucket.SpanRef
 }
 
-// leg has the times of requests that were asked together: those of the slowest.
+// leg has the times of requests that were asked together: those of the slowest one.
 type leg struct{ queued, asked time.Duration }
 
-// begin has a request tell of its trip.
+// begin gives a request a trip.
 func (l *leg) begin(r *request) { r.trip = &trip{queued: time.Now()} }
 
-// end adds the trip of a request whose wait is over to the leg, and what that grew by
-// to the trace.
+// end adds the trip of a request whose wait is over to the leg, and what the leg grew
+// by to the trace.
 func (l *leg) end(r *request) {
 	t, trace := r.trip, r.caller().traced
 	var queued, asked time.Duration
@@ -45,7 +45,7 @@ func (l *leg) end(r *request) {
 	}
 }
 
-// tellBatch tells of a batch that is back, if it carried a traced request.
+// tellBatch reports a batch that is back, if it carried a traced request.
 func (s *Store) tellBatch(n *node, commands []*script.Command, batch []*request, start time.Time, took time.Duration) {
 	var traced []*trip
 	limits := 0

@@ -73,7 +73,7 @@ func TestTracedTakesAreToldOfTheirBatch(t *testing.T) {
 			t.Errorf("a take got %+v", o)
 		}
 	}
-	// The batches before carried nobody who is traced.
+	// Earlier batches carried no traced request.
 	batches := log.all()
 	if len(batches) != 1 {
 		t.Fatalf("%d batches are told of: %+v", len(batches), batches)

@@ -1,26 +1,26 @@
 package redisstore
 
 // turns lets the hash tags of a busy node take turns: a command has one tag, and fewer
-// of them that carry more requests cost less, for the node and for this daemon. Each
-// batch has about half of the tags that wait: those that the one before left behind,
+// commands with more requests each cost less, for the node and for this daemon. Each
+// batch has about half of the tags that wait: those that the batch before left behind,
 // and then those whose requests have waited longest.
 type turns struct {
-	// tags is by number of the tag. It is empty outside a cluster, where a command may
-	// have any tags.
+	// tags is indexed by tag. It is empty outside a cluster, where a command may have
+	// any tags.
 	tags []turn
 	look uint32 // counts the batches
 }
 
-// turn has the looks at which a tag waited, was in turn, and was left behind last.
+// turn has the looks at which a tag last waited, was in turn, and was left behind.
 type turn struct{ waited, came, left uint32 }
 
-// busyShare is how many requests wait for each tag that waits, on the average, when tags
-// begin to take turns. Below it a later turn would cost a caller more time than it saves
+// busyShare is how many requests wait per waiting tag, on average, when tags begin to
+// take turns. Below it, a later turn would cost a caller more time than it saves
 // others.
 const busyShare = 2
 
-// next returns whether it is a request's turn, for the batch that is now taken from
-// waiting, in this order.
+// next returns a function that reports whether it is a request's turn. It is called
+// with the requests in waiting, in this order, for the batch that is now taken from it.
 func (t *turns) next(waiting []*request) (inTurn func(*request) bool) {
 	t.look++
 	look, waits, left := t.look, 0, 0

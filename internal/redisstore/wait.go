@@ -3,17 +3,17 @@ package redisstore
 import "time"
 
 // The statuses of a request say who may use its memory while its caller waits. The
-// caller of an abandoned one reads no decision of it, and the batch may still write
-// decisions and Err.
+// caller of an abandoned request reads none of its decisions, and the batch may still
+// write decisions and Err.
 const (
 	waiting uint32 = iota
-	sent           // only Redis knows what becomes of it
+	sent           // only Redis knows its outcome
 	abandoned
 	decided
 )
 
-// depart reports whether the request goes with a batch that is about to leave. It does
-// not if its caller disconnected.
+// depart reports whether the request goes with a batch that is about to be sent. It
+// does not if its caller disconnected.
 func (r *request) depart() bool {
 	if err := r.ctx.Err(); err != nil {
 		r.abandon(err)
@@ -53,8 +53,8 @@ func (r *request) expire(now time.Time, slack time.Duration) {
 	}
 }
 
-// wait waits until the request is done, and takes over who decided it. now is the time,
-// or that of a moment ago.
+// wait waits until the request is done, and notes who decided it. now is the time, or
+// that of a moment ago.
 func (r *request) wait(now time.Time) {
 	if rest := r.deadline.Sub(now); rest < shortWait {
 		t := time.NewTimer(rest)

@@ -11,18 +11,18 @@ import (
 )
 
 // Command is one EVALSHA and the requests that it decides; on a cluster all their keys
-// have the same hash tag. Requests are added, Prepare makes what Redis is asked, and
-// Decode reads its reply. Equal requests travel as one with their number.
+// have the same hash tag. Add adds requests, Prepare makes the EVALSHA, and Decode
+// reads its reply. Equal requests are sent as one with their number.
 //
-// A Command keeps its memory from one use to the next, which Reset begins. One
+// A Command keeps its memory from one use to the next, which Reset begins. Only one
 // goroutine at a time may use it.
 type Command struct {
 	// Tag is the number of the tag.
 	Tag int
-	// Cmd is the client's side of it, and then has the reply.
+	// Cmd is the client's command, which later has the reply.
 	Cmd *redis.IntSliceCmd
 
-	requests []*Request // the first of equal ones each
+	requests []*Request // the first of each set of equal ones
 	count    int        // of all requests
 	index    interner   // of requests
 
@@ -34,8 +34,8 @@ type Command struct {
 	limitBytes []byte
 	seed       maphash.Seed // of limits and holders
 
-	input []byte // what the script is told of the requests
-	// text is all arguments, one after the other, and strings its parts.
+	input []byte // the requests as the script reads them
+	// text is all arguments, one after the other, and strings are its parts.
 	text    []byte
 	strings []string
 	args    []any
@@ -59,7 +59,7 @@ func (c *Command) Reset() {
 	c.input = c.input[:0]
 }
 
-// Add adds a request, whose hits and their keys stay as they are until the reply is
+// Add adds a request. Its hits and their keys must stay as they are until the reply is
 // decoded.
 func (c *Command) Add(r *Request) {
 	c.count++
@@ -74,7 +74,8 @@ func (c *Command) Add(r *Request) {
 	first.last = r
 }
 
-// Len is how many requests were added, and Distinct how many of them the script gets.
+// Len returns how many requests were added, and Distinct how many of them the script
+// gets.
 func (c *Command) Len() int      { return c.count }
 func (c *Command) Distinct() int { return len(c.requests) }
 
@@ -87,10 +88,10 @@ func (c *Command) Fail(err error) {
 	}
 }
 
-// Prepare makes Cmd, the EVALSHA that decides the requests. It is valid until the command
-// is reset. skew is how far ahead of the clock a state's last moment may lie, in
-// microseconds. clock is empty, or in tests the script's clock in microseconds since the
-// Unix epoch.
+// Prepare makes Cmd, the EVALSHA that decides the requests. It is valid until the
+// command is reset. skew is how far ahead of the clock a state's last moment may be, in
+// microseconds. clock is empty, or in tests the script's clock in microseconds since
+// the Unix epoch.
 func (c *Command) Prepare(ctx context.Context, skew, clock string) {
 	for _, r := range c.requests {
 		c.encode(r)
@@ -121,7 +122,7 @@ func (c *Command) Prepare(ctx context.Context, skew, clock string) {
 	c.Cmd = redis.NewIntSliceCmd(ctx, c.args...)
 }
 
-// PrepareEval makes an EVAL of Cmd, for a server that does not have the script.
+// PrepareEval turns Cmd into an EVAL, for a server that does not have the script.
 func (c *Command) PrepareEval(ctx context.Context) {
 	c.args[0], c.args[1] = "eval", &Source
 	c.Cmd = redis.NewIntSliceCmd(ctx, c.args...)
@@ -135,7 +136,7 @@ func (c *Command) appendText(argument []byte) {
 	c.strings = append(c.strings, unsafe.String(unsafe.SliceData(c.text[start:]), len(argument)))
 }
 
-// encode appends what the script is told of a request and its equals.
+// encode appends a request and the number of its equals, as the script reads them.
 func (c *Command) encode(r *Request) {
 	mode, count := r.Mode, 0
 	if mode == Take && r.hasRoles() {
@@ -165,7 +166,7 @@ func (c *Command) encode(r *Request) {
 	}
 }
 
-// key returns the index of a key in KEYS, from 1 on.
+// key returns the index of a key in KEYS, which begins at 1.
 func (c *Command) key(key []byte, hash uint64) int64 {
 	i, isNew := c.keys.find(hash, func(i int) bool { return string(c.keyList[i]) == string(key) })
 	if isNew {
@@ -174,8 +175,8 @@ func (c *Command) key(key []byte, hash uint64) int64 {
 	return int64(i) + 1
 }
 
-// limit returns the index of a limit in the script's second argument, from 1
-// on.
+// limit returns the index of a limit in the script's second argument, which begins at
+// 1.
 func (c *Command) limit(l *bucket.Limit) int64 {
 	if len(c.limitList) == 1 && c.limitList[0] == l { // as in most commands
 		return 1

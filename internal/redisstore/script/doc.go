@@ -1,3 +1,3 @@
-// Package script has the Lua script that decides on Redis (lua/), and encodes its
-// input and decodes its reply. It imports bucket alone, and does no I/O.
+// Package script has the Lua script that decides on Redis (lua/), and encodes its input
+// and decodes its reply. It imports only bucket, and does no I/O.
 package script

@@ -1,10 +1,9 @@
 package script
 
-// interner numbers distinct things 0, 1, 2 ... in the order of their first
-// arrival. It is a hash table with linear probing (Knuth, "The Art of Computer
-// Programming", volume 3, 6.4) whose things stay with the caller. Where callers
-// of the daemon choose the things, the hashes must be seeded. The zero interner
-// is empty.
+// interner numbers distinct things 0, 1, 2 ... in the order in which they first come.
+// It is a hash table with linear probing (Knuth, "The Art of Computer Programming",
+// volume 3, 6.4); the caller keeps the things. If callers of the daemon choose the
+// things, the hashes must be seeded. The zero interner is empty.
 type interner struct {
 	slots []slot // a power of two of them, at most half in use
 	n     int
@@ -17,8 +16,8 @@ type slot struct {
 
 const minSlots = 64
 
-// reset forgets all things and keeps the memory. To clear it costs time, so
-// after one large use the part in use shrinks by half each time.
+// reset forgets all things and keeps the memory. Clearing it costs time, so after one
+// large use the part in use shrinks by half each time.
 func (t *interner) reset() {
 	clear(t.slots)
 	if 8*t.n < len(t.slots) && len(t.slots) > minSlots {

@@ -9,16 +9,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// These marks stand in the script's reply in the place of decisions. Any other
-// number there is the first one of a decision: when the limit is full again, times
-// eight, plus how many numbers follow. Zeros at the end of those are left out.
+// These marks replace decisions in the script's reply. Any other number there is the
+// first one of a decision: the time until the limit is full again, times eight, plus
+// how many numbers follow. Zeros at the end of those are left out.
 const (
 	replyUnreadable = -1 // a state of the request cannot be read
-	replySame       = 0  // all further ones of equal requests got the same
+	replySame       = 0  // all further ones of the equal requests got the same
 	replyDone       = 8  // the request was given back
 )
 
-// The least and the most numbers that follow the first one of a decision.
+// The minimum and the maximum of numbers that follow the first one of a decision.
 const (
 	minFollowing = 1
 	maxFollowing = 4
@@ -38,7 +38,7 @@ type Heading struct {
 }
 
 // Decode reads the script's reply into the decisions and errors of all requests. An
-// error means that the reply is not the script's, and that nothing is known about any
+// error means that the reply is not the script's, so nothing is known about any
 // request.
 func (c *Command) Decode(reply []int64) (Heading, error) {
 	r := reader{reply: reply, requests: len(c.requests)}
@@ -62,7 +62,7 @@ type reader struct {
 	reply    []int64
 	at       int
 	requests int // distinct ones
-	// seq is the number of requests that were read, which the script decided in this
+	// seq is the number of requests read so far, which the script decided in this
 	// order.
 	seq uint32
 }
@@ -133,9 +133,8 @@ func (r *reader) equals(clock int64, first *Request) error {
 	return nil
 }
 
-// number gives the decisions of the next request their Seq: no other command runs
-// while the script does, so its place in the command orders it among all of that
-// moment.
+// number sets the Seq of the decisions of the next request: no other command runs while
+// the script does, so its place in the command orders it among all of that moment.
 func (r *reader) number(q *Request) {
 	r.seq++
 	for i := range q.Decisions {
@@ -143,8 +142,8 @@ func (r *reader) number(q *Request) {
 	}
 }
 
-// settleRemaining puts what remained before a hit, where the script tells that
-// instead of what remains after it, into its place.
+// settleRemaining moves to RoomBefore what remained before a hit, if the script reports
+// that instead of what remains after it.
 func (r *Request) settleRemaining() {
 	for i := range r.Decisions {
 		d, h := &r.Decisions[i], &r.Hits[i]
@@ -154,7 +153,7 @@ func (r *Request) settleRemaining() {
 	}
 }
 
-// decisions reads the decisions of one request, whose first number was read.
+// decisions reads the decisions of one request, whose first number was already read.
 func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) error {
 	for i := range decisions {
 		var err error

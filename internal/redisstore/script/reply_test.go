@@ -22,8 +22,8 @@ func FuzzReply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was accepted has a meaning for every request. As it was read, so
-		// it can be written: it fits exactly.
+		// An accepted reply has a meaning for every request. It could be written again
+		// as it was read: it fits exactly.
 		if h.Clock != reply[0] || h.Mended != reply[1] || h.Clock < 0 || h.Mended < 0 {
 			t.Errorf("%v begins with %+v", reply, h)
 		}
@@ -116,8 +116,7 @@ func TestReplySaysThingsOnce(t *testing.T) {
 	}
 }
 
-// Of a hit that was denied and charged all the same, the script tells what remained
-// before.
+// For a hit that was denied and charged anyway, the script says what remained before.
 func TestReplyTellsTheRoomBeforeAChargeBeyondTheLimit(t *testing.T) {
 	use := hits(1)[0].Limit.Spec
 	use.Postpaid = bucket.PostpaidAlways
@@ -156,7 +155,7 @@ func TestReplyTellsWhyThereIsNoRetryTime(t *testing.T) {
 	}
 }
 
-// decode reads a reply to a command with these requests, the first of equal ones each.
+// decode reads a reply to a command with these requests, each the first of equal ones.
 func decode(reply []int64, requests []*Request) (Heading, error) {
 	c := &Command{requests: requests}
 	return c.Decode(reply)

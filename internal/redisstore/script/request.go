@@ -12,11 +12,11 @@ import (
 // Request is a group of hits that the script decides as a whole.
 type Request struct {
 	Mode Mode
-	// Hits are at least one, with keys as they are in Redis. No two have the same key
-	// and holder.
+	// Hits are at least one, with keys as in Redis. No two have the same key and
+	// holder.
 	Hits []bucket.Hit
-	// Hashes are those of the hits' keys, by maphash.Bytes and one seed, which keeps
-	// callers from choosing keys whose hashes are equal.
+	// Hashes are those of the hits' keys, by maphash.Bytes and one seed, so that
+	// callers cannot choose keys with equal hashes.
 	Hashes []uint64
 	// Decisions are the result, one for each hit. A give-back needs those of
 	// the take.
@@ -25,7 +25,7 @@ type Request struct {
 	Err error
 
 	// same is the next of the equal requests of a command, in order of arrival, and
-	// last the last of them, as the first knows it.
+	// last is the last of them, which only the first knows.
 	same, last *Request
 }
 
@@ -36,18 +36,17 @@ const (
 	Check    Mode = iota // decide as if to take, charge nothing
 	Take                 // decide and charge
 	GiveBack             // return what was taken at the moments in decisions
-	// takeByRole is what the script calls a take of several hits that are not
-	// all enforced. One hit alone is charged or not whatever its role, and a
-	// Check says the same of each hit.
+	// takeByRole is the script's mode for a take of several hits that are not all
+	// enforced. One hit alone is charged or not whatever its role, and for a Check the
+	// role does not matter.
 	takeByRole
-	// byHolder is added to the mode of a request with hits that may name holders, on
-	// the way to the script.
+	// byHolder is added to the mode in the script's input if hits of the request may
+	// name holders.
 	byHolder
 )
 
-// hash returns a hash that equal requests have in common, and others hardly ever.
-// Since no caller knows the hashes of keys, none can choose costs whose requests share
-// a hash.
+// hash returns a hash that equal requests share, and others hardly ever. Since no
+// caller knows the hashes of keys, none can choose costs whose requests share a hash.
 func (r *Request) hash(seed maphash.Seed) uint64 {
 	all := uint64(r.Mode)
 	for i, hash := range r.Hashes {
@@ -64,8 +63,9 @@ func (r *Request) hash(seed maphash.Seed) uint64 {
 	return all
 }
 
-// equals reports whether two requests ask for the same. A give-back equals none, since
-// it names its own moments; nor does a request with holders, which are few to a name.
+// equals reports whether two requests ask for the same. A give-back equals no other,
+// since it names its own moments; nor does a request with holders, since few share a
+// name.
 func (r *Request) equals(other *Request) bool {
 	return r.Mode == other.Mode && r.Mode != GiveBack && EqualHits(r.Hits, other.Hits) && !r.namesHolders()
 }

@@ -23,11 +23,11 @@ var (
 	SHA = redis.NewScript(Source).Hash()
 )
 
-// source puts the script together, in the order that lua/state.lua says.
+// source assembles the script, in the order given in lua/state.lua.
 func source() string {
 	names, err := fs.Glob(files, "lua/*.lua")
 	if err != nil {
-		panic(err) // the pattern stands above
+		panic(err) // the pattern is above
 	}
 	const first, last = "lua/state.lua", "lua/main.lua"
 	var algorithms, all strings.Builder
@@ -53,14 +53,14 @@ func read(name string) string {
 	return string(text) + "\n"
 }
 
-// StateFormat is the version of the values of limits' keys. It grows when daemons
-// of the version before cannot read them any more.
+// StateFormat is the version of the values of limits' keys. It grows when daemons of
+// the previous version can no longer read them.
 const StateFormat = 1
 
 // Formats are the state formats that this version reads.
 func Formats() []int { return []int{StateFormat} }
 
-// appendLimit appends a limit's algorithm, or 0 if it denies always and looks at no
+// appendLimit appends a limit's algorithm, or 0 if it always denies and looks at no
 // state, and its other six numbers.
 func appendLimit(dst []byte, l *bucket.Limit) []byte {
 	algorithm := int64(l.Algorithm)
@@ -72,8 +72,8 @@ func appendLimit(dst []byte, l *bucket.Limit) []byte {
 	return appendNumbers(dst, numbers[:]...)
 }
 
-// appendNumbers appends whole numbers under 2^53 as little-endian doubles,
-// which the script reads in one step each and exactly.
+// appendNumbers appends whole numbers under 2^53 as little-endian doubles, which the
+// script reads exactly, in one step each.
 func appendNumbers(dst []byte, numbers ...int64) []byte {
 	for _, n := range numbers {
 		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n)))

@@ -9,12 +9,12 @@ import (
 // ClusterSlots is how many slots a cluster has.
 const ClusterSlots = 16384
 
-// Tags are the hash tags of a store's keys. The slot of the i-th of n lies in
-// the middle of the i-th of n equal parts of all slots, so that the tags are
-// spread over the masters of any cluster as evenly as n allows.
+// Tags are the hash tags of a store's keys. The slot of the i-th of n is in the middle
+// of the i-th of n equal parts of all slots, so that the tags are spread over the
+// masters of any cluster as evenly as n allows.
 type Tags []string
 
-// NewTags returns n tags, 1 to ClusterSlots; the same for the same n.
+// NewTags returns n tags, 1 to ClusterSlots; always the same for the same n.
 func NewTags(n int) Tags {
 	t := make(Tags, n)
 	wanted := make(map[uint16]int, n)
@@ -32,8 +32,8 @@ func NewTags(n int) Tags {
 	return t
 }
 
-// Of returns the index of the tag for a place. All daemons that share keys
-// must agree on it: it is part of the format of the store.
+// Of returns the index of the tag for a place. All daemons that share keys must agree
+// on it: it is part of the store's format.
 func (t Tags) Of(place []byte) int { return int(xxhash.Sum64(place) % uint64(len(t))) }
 
 // crc16 is the CRC16-CCITT (XMODEM) that gives the slot of a hash tag, as in

@@ -2,20 +2,20 @@
 --
 -- All calls are made while a request is decided, and not at the end as for other
 -- states: a set may be large, and a request changes little of it. Lapsed holders stay
--- in the set until a take removes them, a few each time, so those that count are
--- counted by their ends.
+-- in the set until a take removes them, a few each time, so holders are counted by when
+-- their holds end.
 
 makers[CONCURRENCY] = function(_, capacity, hold)
   local MAX_DROPPED = 16
   local TOP = 2^52 -- puts the moment of the last write above all ends
 
-  -- The moment of the last write and the one from which nothing counts; nil if there is
-  -- no state, false if it cannot be read.
+  -- Returns the moment of the last write and the moment from which nothing counts; nil if
+  -- there is no state, false if it cannot be read.
   local function read(key)
     local top = redis.pcall('ZREVRANGE', key, 0, 1, 'WITHSCORES')
     if top.err then
       if top.err:find('WRONGTYPE', 1, true) then return false end
-      call('ZREVRANGE', key, 0, 1) -- fails as it did
+      call('ZREVRANGE', key, 0, 1) -- fails in the same way
     end
     if not top[1] then return nil end
     local last, latest = tonumber(top[2]) - TOP, tonumber(top[4] or 0)
@@ -25,11 +25,11 @@ makers[CONCURRENCY] = function(_, capacity, hold)
     return last, latest > last and latest or last + 1
   end
 
-  -- How many hold after the moment at.
+  -- Returns how many holders there are after the moment at.
   local function held_after(key, at) return call('ZCOUNT', key, at + 1, '+inf') - 1 end
 
-  -- What Mend in Go makes of a state. It looks at all who hold longer than one who takes
-  -- at clock would, once after a clock was wrong.
+  -- Does what Mend in Go does. It looks at all holders that hold longer than one that
+  -- takes at clock would, but only once after a clock was wrong.
   local function mend(key, last)
     call('ZREMRANGEBYSCORE', key, '-inf', last)
     local latest = clock + hold
@@ -41,8 +41,8 @@ makers[CONCURRENCY] = function(_, capacity, hold)
     return HOLDERS, expires
   end
 
-  -- who.pending and who.wrote are of the whole request, by key: how many hits are about
-  -- to take a slot, and the moment of the last write since they were decided.
+  -- who.pending and who.wrote belong to the whole request, by key: how many hits are
+  -- about to take a slot, and the moment of the last write since they were decided.
   local function decide(value, cost, who)
     if value and value ~= HOLDERS then return end
     local key = who.key
@@ -77,7 +77,7 @@ makers[CONCURRENCY] = function(_, capacity, hold)
     return remaining, retry, reset, 0, at, now, who
   end
 
-  -- The moment of a write: now, or later than what the request has written since.
+  -- Returns the moment of a write: now, or later if the request has written since.
   local function moment_of(who, now)
     local wrote = who.wrote[who.key]
     return wrote and wrote >= now and wrote + 1 or now

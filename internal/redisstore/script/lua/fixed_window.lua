@@ -3,7 +3,7 @@
 makers[FIXED_WINDOW] = function(charging, capacity, period)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
 
-  -- The end of the window that contains at.
+  -- Returns the end of the window that contains at.
   local function window_end(at) return at - at % period + period end
 
   local function decide(value, cost)

@@ -1,28 +1,28 @@
--- The main part: reads the input, decides request after request, writes what changed.
+-- The main part: reads the input, decides each request in turn, writes what changed.
 --
 -- A limit is algorithm, charging, capacity, and the four of Limit.Numbers in Go; with
 -- requests of 0 its algorithm is 0, except for a concurrency.
--- A request is a group of hits, and was made count times: mode (check, take,
--- give back or take by role), count, its number of hits, at least one, and for
--- each hit the index of its key, the index of its limit and its cost. One that
--- gives back has a count of 1, and after each cost the moment of the take;
--- one that takes by role has after each cost the role: 0 enforced, -1 aside, or
--- the number of a quota, whose hits follow each other. If some hits may name holders,
--- the mode is BY_HOLDER higher, and each hit ends with the length of its holder, or 0,
--- and the holder. No two hits of a request have the same key and holder.
+-- A request is a group of hits that was requested count times. It is: mode (check, take,
+-- give back or take by role), count, its number of hits, at least one, and for each hit
+-- the index of its key, the index of its limit and its cost. A give-back has a count of
+-- 1, and after each cost the moment of the take. A take by role has after each cost the
+-- role: 0 enforced, -1 aside, or the number of a quota, whose hits are adjacent. If some
+-- hits may name holders, the mode is BY_HOLDER higher, and each hit ends with the length
+-- of its holder, or 0, and the holder. No two hits of a request have the same key and
+-- holder.
 --
 -- The copies of a request are decided one after the other. The result is, for
 -- each copy, one of
 --   for each hit   reset_after * 8 + n, then the first n, 1 to 4, of remaining,
 --                  retry_after, wait, and at minus the clock; the others are 0.
---                  For a hit that was denied and charged all the same, remaining
---                  is what remained before: after it nothing does
+--                  For a hit that was denied and charged anyway, remaining is
+--                  what remained before it: after it nothing remains
 --   UNREADABLE     a state cannot be read; nothing of the copy was charged
 --   SAME           this copy and all further ones got what the one before got
 -- and for a request to give back DONE or UNREADABLE.
 
 local TAKE, GIVE_BACK, TAKE_BY_ROLE, BY_HOLDER = 1, 2, 3, 4 -- 0 checks
-local UNREADABLE, SAME, DONE = -1, 0, 8 -- no decision's first number
+local UNREADABLE, SAME, DONE = -1, 0, 8 -- never the first number of a decision
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 -- requests of 0, as in step.go.
@@ -57,8 +57,8 @@ else
   end
 end
 
-local expiries = {} -- by index of the key, of those whose state was written
-local mended = 0 -- of those, how many a wrong clock had written
+local expiries = {} -- by index of the key, for keys whose state was written
+local mended = 0 -- how many of these states a wrong clock had written
 local reply, filled = {clock, 0}, 2
 
 local function put(remaining, retry, reset, wait, at)
@@ -120,7 +120,8 @@ local function decide_hit(mode, count, k, l, cost)
   end
 end
 
--- Makes what decides all other requests: those of several hits, and give-backs.
+-- Makes the function that decides all other requests: those of several hits, and
+-- give-backs.
 local function new_decide_hits()
   local keys, of, costs, takens, roles, whos = {}, {}, {}, {}, {}, {}
   local remaining, retry, reset, wait, at, level, rest = {}, {}, {}, {}, {}, {}, {}
@@ -168,7 +169,8 @@ local function new_decide_hits()
     local allowed = true
     for i = 1, n do
       local k, l = keys[i], of[i]
-      local cost = mode ~= GIVE_BACK and costs[i] or -1 -- which reads a state as a give-back does
+      -- A cost of -1 reads a state as a give-back does.
+      local cost = mode ~= GIVE_BACK and costs[i] or -1
       remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost, whos[i])
       if not remaining[i] and retry[i] then
         values[k], expiries[k], mended = retry[i], reset[i], mended + 1
@@ -246,8 +248,8 @@ while start < #input do
   end
 end
 
--- Expiry counts on this server's own clock, which may be behind the key's. A
--- clock that a test injected stands still, while the server's does not.
+-- Keys expire by this server's own clock, which may be behind the key's. A clock that a
+-- test injected stands still, while the server's does not.
 local spare = ARGV[4] and 3600000 or 1
 local format = string.format
 local last_ms, text -- windows of equal periods end together
@@ -259,7 +261,7 @@ for k, expires in pairs(expiries) do
     if ms ~= last_ms then
       last_ms = ms
       -- Redis is slower at turning a number into text, and %.0f is slower than
-      -- %d, whose numbers may have 32 bits.
+      -- %d, which is limited to 32 bits.
       local low = ms % 1000000000
       text = low == ms and format('%d', ms) or format('%d%09d', (ms - low) / 1000000000, low)
     end

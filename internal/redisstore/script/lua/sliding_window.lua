@@ -1,16 +1,16 @@
 -- sliding_window and sliding_log; the twin of sliding_window.go.
 --
 -- Spans stay packed: only those at the two ends are looked at, so a long log
--- costs little more than a short one. So they are checked as they are met:
--- deciding meets every span that charging needs, and returns nothing when one cannot be
--- read. rest is the byte of the value at which the oldest span that still counts begins.
+-- costs little more than a short one. So each is checked when it is looked at: deciding
+-- looks at every span that charging needs, and returns nothing when one cannot be read.
+-- rest is the byte of the value at which the oldest span that still counts begins.
 
 makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
   local HEAD, SPAN = 24, 24 -- bytes
   local MAX_SPANS = 1000
 
-  -- first, last and count of the span at this byte; nothing if it cannot be
+  -- Returns first, last and count of the span at this byte; nothing if it cannot be
   -- read. No span ends after written, the moment of the state's last write.
   local function span(value, start, written)
     local first, last, count = unpack_doubles('<ddd', value, start)
@@ -19,7 +19,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
     end
   end
 
-  -- Where the oldest span that still counts at now begins, and what counts in all;
+  -- Returns where the oldest span that still counts at now begins, and the total count;
   -- nothing if the spans cannot be read.
   local function alive(value, now, written, count)
     local oldest = HEAD + 1
@@ -34,8 +34,8 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
     if some == (count > 0) and count >= 0 and count <= MAX_LEVEL then return oldest, count end
   end
 
-  -- The last moment of the span with which n of the count are passed, from
-  -- oldest on; nothing if there is none.
+  -- Returns the last moment of the span that completes n hits, counted from oldest on;
+  -- nothing if there is none.
   local function pass(value, oldest, written, n)
     while oldest < #value do
       local _, last, there = span(value, oldest, written)
@@ -45,7 +45,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
     end
   end
 
-  -- Whether all spans from oldest on can be read and sum up to count.
+  -- Returns whether all spans from oldest on can be read and add up to count.
   local function is_sum(value, oldest, written, count)
     for start = oldest, #value, SPAN do
       local first, _, n = span(value, start, written)
@@ -55,8 +55,8 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
     return count == 0
   end
 
-  -- What Mend in Go makes of a state, and the moment when it expires; nothing if
-  -- the spans cannot be read.
+  -- Returns what Mend in Go makes of a state, and the moment when it expires; nothing
+  -- if the spans cannot be read.
   local function mend(value, expires, written, count)
     if not is_sum(value, HEAD + 1, written, count) then return end
     local spans, ahead = {}, 0 -- by how much the newest span is
@@ -106,7 +106,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
     return remaining, retry, reset, 0, now, count, oldest
   end
 
-  -- The spans are all that still count, newest is the last moment of the last.
+  -- spans are all that still count, and newest is the last moment of the last one.
   local function write(now, count, spans, newest)
     if count == 0 or spans == '' then return false, clock, capacity end
     local expires = newest + period
@@ -156,7 +156,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
     return write(now, count + cost, spans, now)
   end
 
-  -- Takes cost from the very slot that the hit at that moment went into.
+  -- Takes cost from the same slot that the hit at that moment went into.
   local function give_back(cost, count, now, value, oldest, taken)
     for i = oldest, value and #value or 0, SPAN do
       local first, last, n = unpack_doubles('<ddd', value, i)

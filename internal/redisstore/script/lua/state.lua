@@ -2,17 +2,17 @@
 --
 -- KEYS     the distinct keys of the requests; on a cluster all have one hash tag
 -- ARGV[1]  how far ahead of the clock a state's last moment may lie, in
---          microseconds: what lies further was written by a wrong clock
+--          microseconds: a wrong clock wrote what is further ahead
 -- ARGV[2]  the distinct limits of the requests, 7 doubles each (main.lua)
 -- ARGV[3]  the distinct requests, doubles too (main.lua)
--- ARGV[4]  none; tests put the clock here, in microseconds
+-- ARGV[4]  missing; in tests the clock, in microseconds
 -- reply    flat integers: the clock, how many states a wrong clock had written,
 --          then the results of each request (main.lua)
 --
--- The script is state.lua, a local with its number for each algorithm (TOKEN_BUCKET),
--- the algorithms, each in a file, and main.lua, in this order.
--- Every number is a whole one under 2^53, so doubles compute exactly. Calls
--- cost more than arithmetic here, so quotients are rounded by remainders:
+-- The script is, in this order: state.lua, a local with its number for each algorithm
+-- (TOKEN_BUCKET), the algorithms, each in a file, and main.lua.
+-- Every number is whole and under 2^53, so doubles compute exactly. Calls cost more
+-- than arithmetic here, so quotients are rounded by remainders:
 --   a / b rounded down   (a - a % b) / b
 --   a / b rounded up     (a + -a % b) / b, as long as a + b is under 2^53 too
 --
@@ -20,21 +20,23 @@
 --   buckets          last, expires, level, unit
 --   fixed_window     last, expires, level
 --   sliding windows  last, expires, level, then (first, last, count) a span
--- but that of a concurrency is a sorted set: each holder by the moment at which its
--- hold ends, and the empty name, on top of all, by 2^52 + the moment of the last write.
--- All moments are microseconds since the epoch; the fields mean what those of
--- State in Go do. No value means that there is nothing to remember.
+-- The state of a concurrency is a sorted set instead. The score of each holder is the
+-- moment when its hold ends. The empty name is above all, with the score 2^52 + the
+-- moment of the last write.
+-- All moments are microseconds since the epoch; the fields mean the same as those of
+-- State in Go. No value means that there is nothing to remember.
 --
--- makers has for each algorithm a function that makes, of charging, capacity and the
--- numbers of a limit, the three steps of step.go, and whether hits name holders, so
--- that a negative cost is charged whatever its request gets. States go in and out packed;
--- HOLDERS in place of a value is a sorted set that a step has written.
+-- makers has a function for each algorithm. From charging, capacity and the numbers of a
+-- limit it makes the three steps of step.go, and says whether hits name holders, so that
+-- a negative cost is charged whatever its request gets. States go in and out packed;
+-- HOLDERS in place of a value means a sorted set that a step has written.
 --   decide(value, cost, who)  returns remaining, retry, reset, wait, at, and for the
 --     other two steps level and rest: what the state holds at that moment, and
 --     what else they need of it. Nothing, if value cannot be read. If a wrong
 --     clock wrote it: nil, the value that Mend in Go makes of it, and the moment
---     when that expires; it is to be kept, and decided on. who is nil, or of a hit
---     that may name a holder its key and holder, and what of its request is pending.
+--     when that expires; the caller keeps this value and decides on it. who is nil,
+--     or, for a hit that may name a holder, its key and holder, and what is pending
+--     in its request.
 --   charge(cost, level, at, value, rest)  returns the value to keep, or false
 --     if there is nothing to remember; the moment when it expires; what remains;
 --     and the hit's moment, if it differs from at. Nothing, if the state stays as
@@ -49,8 +51,8 @@ local makers = {}
 local MAX_LEVEL = 2^52
 local NEVER, UNKNOWN = -1, -2
 local HOLDERS = {}
--- Nothing is remembered for longer: it is more than maxDrain in Go, and times 8 stays
--- under 2^53.
+-- Nothing is remembered for longer. This is more than maxDrain in Go, and 8 times this
+-- is under 2^53.
 local MAX_REMEMBERED = 2^49
 -- The values of Charging in Go.
 local CHARGES_ADMITTED, CHARGES_USE, CHARGES_REPORTED = 0, 1, 2

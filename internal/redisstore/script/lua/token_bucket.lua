@@ -10,7 +10,7 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
     return n
   end
 
-  -- The moment at which a debt at the moment at has drained.
+  -- Returns the moment when a debt at the moment at has drained.
   local function drained(at, debt)
     return at + (debt + -debt % rate) / rate * quantum
   end
