@@ -18,8 +18,8 @@ const MaxAnswer = 4<<20 - 64<<10
 var ErrAnswerTooLong = status.Errorf(codes.ResourceExhausted,
 	"the answer might have more than %d bytes, which callers do not read; nothing was taken: ask about less at once", MaxAnswer)
 
-// StatusesBound is no less than the bytes that an answer has about the limits of
-// a matched call.
+// StatusesBound returns no less than the bytes that an answer needs for the limits of a
+// matched call.
 func StatusesBound(c *decide.Call) int {
 	const (
 		other = 256 // retry-after, the denier, headers of one limit
@@ -34,8 +34,8 @@ func StatusesBound(c *decide.Call) int {
 	return n
 }
 
-// PoliciesBound is no less than the bytes of the headers of an answer. They may
-// name each limit, by its name or by the keys of its descriptor.
+// PoliciesBound returns no less than the bytes of an answer's headers. They may name
+// each limit, by its name or by the keys of its descriptor.
 func PoliciesBound(c *decide.Call, h *settings.Headers) int {
 	if h.Style == "" || h.Style == "none" {
 		return 0

@@ -13,28 +13,28 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 )
 
-// Where a callers file says who may ask, a request is refused whose caller it does
-// not name, or whose caller may not do what the request asks.
+// If a callers file says who may ask, a request is refused if the file does not name
+// its caller, or if its caller may not do what the request asks.
 
 type credentialsKey struct{}
 
-// WithCredentials returns a context in which a caller showed these.
+// WithCredentials returns a context in which a caller showed these credentials.
 func WithCredentials(ctx context.Context, shown *access.Credentials) context.Context {
 	return context.WithValue(ctx, credentialsKey{}, shown)
 }
 
-// HTTPCredentials returns what a request over HTTP shows, with the authorization in
-// a header of that name.
+// HTTPCredentials returns the credentials that a request over HTTP shows; header names
+// the header with the authorization.
 func HTTPCredentials(r *http.Request, header string) *access.Credentials {
 	shown := new(access.Credentials)
 	shown.ReadAuthorization(r.Header.Values(header))
-	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // which TLS has verified
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 { // TLS has verified them
 		shown.HasCertificate, shown.Names = true, access.Names(r.TLS.PeerCertificates[0])
 	}
 	return shown
 }
 
-// GRPCCredentials returns what a call of gRPC shows.
+// GRPCCredentials returns the credentials that a gRPC call shows.
 func GRPCCredentials(ctx context.Context) *access.Credentials {
 	shown := new(access.Credentials)
 	shown.ReadAuthorization(metadata.ValueFromIncomingContext(ctx, "authorization"))
@@ -44,7 +44,8 @@ func GRPCCredentials(ctx context.Context) *access.Credentials {
 
 var errUnknownCaller = status.Error(codes.Unauthenticated, "who asks is not known: show a certificate, or a token as authorization: Bearer TOKEN, that the callers file has (setting api.callers_file)")
 
-// authorize returns why a caller has no right to a call, or to give it back, or nil.
+// authorize returns why a caller has no right to make a call, or to give it back, or
+// nil.
 func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack) error {
 	shown, ok := ctx.Value(credentialsKey{}).(*access.Credentials)
 	if !ok {

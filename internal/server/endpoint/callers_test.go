@@ -25,7 +25,7 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// withCallers has a server know callers by a file, whose path it returns.
+// withCallers gives a server a callers file, and returns the file's path.
 func withCallers(t testing.TB, text string) (func(*server.Options), *access.LiveCallers, string) {
 	t.Helper()
 	path := filetest.Write(t, t.TempDir(), "callers.yaml", text)
@@ -46,7 +46,7 @@ func someCallers() string {
 // authOfX is a file for forward auth whose endpoint n asks about the user x.
 const authOfX = "endpoints:\n- {name: n, proxy: caddy, domain: api, descriptors: [{entries: [{key: user, value: x}]}]}\n"
 
-// Each way to ask says the same of each caller.
+// All ways to ask give the same answer about each caller.
 func TestCallersAreHeldToTheirRights(t *testing.T) {
 	t.Parallel()
 	change, _, _ := withCallers(t, someCallers())
@@ -82,7 +82,7 @@ func TestCallersAreHeldToTheirRights(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ask  func(ctx context.Context, token string) codes.Code
-		// want are the codes of nobody, another token, shop, desk and other.
+		// want has the codes for no credentials, another token, shop, desk and other.
 		want [5]codes.Code
 	}{
 		{"Envoy's RPC", func(ctx context.Context, token string) codes.Code {
@@ -194,7 +194,7 @@ func TestCallersAreKnownByCertificates(t *testing.T) {
 	want(codes.Unauthenticated, 401)
 }
 
-// BenchmarkCallers is what it costs to know who asks.
+// BenchmarkCallers measures what it costs to identify a caller.
 func BenchmarkCallers(b *testing.B) {
 	change, _, _ := withCallers(b, someCallers())
 	for name, changes := range map[string][]func(*server.Options){"everybody": nil, "by a token": {change}} {

@@ -24,17 +24,17 @@ type Appendable interface {
 	AppendWire(dst []byte) []byte
 	// Held returns the charge of the message.
 	Held() *accounts.Charge
-	// Release ends the use of the message, once it is written or where there is no
-	// answer to write.
+	// Release ends the use of the message, once it is written or if there is no answer
+	// to write.
 	Release()
 }
 
-// Message is a request that is charged while it is decided, and that writes the answer
-// then.
+// Message is a request that is charged while it is decided, and that then writes the
+// answer.
 type Message interface {
 	Readable
 	Appendable
-	// Holds returns how many bytes it holds, beyond those of any call.
+	// Holds returns how many bytes it holds, beyond those that any call holds.
 	Holds() int64
 }
 
@@ -66,9 +66,9 @@ func (d Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return m.Held().Answer(m.AppendWire), nil
 }
 
-// Unary describes a method of an endpoint. Its requests are read into what empty
-// makes, and become their own answers. The endpoint counts those that cannot be read:
-// too large ones, or garbage.
+// Unary describes a method of an endpoint. It reads each request into a message that
+// empty makes, and that becomes the answer. The endpoint counts requests that cannot be
+// read: too large ones, or garbage.
 func Unary[T Message](e *Endpoint, service any, name, fullName string, empty func() T, answer func(context.Context, T) error) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
 	answer = Traced(e, fullName, answer)
@@ -104,7 +104,7 @@ func Unary[T Message](e *Endpoint, service any, name, fullName string, empty fun
 			if e.StoreWaits {
 				held.Decide()
 			}
-			charge = *held // for the request may be another's after an error
+			charge = *held // after an error another call may use the request
 			answer, err := interceptor(ctx, request, info, handler)
 			if err != nil {
 				charge.End()

@@ -87,8 +87,8 @@ func TestAPIsConform(t *testing.T) {
 			}
 			h.Open = func(t *testing.T, clock func() int64) bucket.Store {
 				d := servertest.Start(t, "domain: d", servertest.On(memory(t, clock)), func(o *server.Options) { o.Requests.Bounds.Descriptors = 300 })
-				// A store gives back takes from before a change. So do ways here: they are
-				// told neither of the taker nor of a change.
+				// A store gives back takes from before a change. So do ways here, since
+				// they are not told who took or what changed.
 				d.Since = func() int64 { return 0 }
 				return &wayStore{d: d, way: c.open(d), envoy: openEnvoy(d), inUnits: c.envoy}
 			}
@@ -200,9 +200,9 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// asAskedInTake changes ops into those that the daemon's own API can ask:
-// takes and give-backs of takes, whose costs are no reports. Each quota is one descriptor's, and equal
-// keys have one rule.
+// asAskedInTake changes ops into those that the daemon's own API can ask: takes and
+// give-backs of takes, whose costs are not reports. Each quota belongs to one
+// descriptor, and equal keys have one rule.
 func asAskedInTake(ops []buckettest.Op) []buckettest.Op {
 	ops = asAskedOverAnAPI(ops)
 	for i := range ops {
@@ -242,7 +242,7 @@ func asAskedInEnvoys(ops []buckettest.Op) []buckettest.Op {
 	return ops
 }
 
-// unreported returns the limit of which l may be what Reported returns.
+// unreported returns the limit for which Reported may have returned l.
 func unreported(l *bucket.Limit) *bucket.Limit {
 	plain, err := bucket.NewLimit(l.Spec)
 	if err != nil {

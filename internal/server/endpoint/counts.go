@@ -8,19 +8,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
-// answered are the codes that requests are answered with. Any other is counted
-// as Unknown, the first.
+// answered are the codes with which requests are answered. Any other is counted as
+// Unknown, the first.
 var answered = [...]codes.Code{
 	codes.Unknown, codes.OK, codes.FailedPrecondition, codes.Canceled, codes.DeadlineExceeded, codes.Internal,
 	codes.InvalidArgument, codes.PermissionDenied, codes.ResourceExhausted, codes.Unavailable, codes.Unauthenticated,
 }
 
-// ErrorCounts count requests that failed: those that the store did not decide,
-// although their callers waited, and those that could not be answered for another
-// reason.
+// ErrorCounts count requests that failed: those that the store did not decide although
+// their callers still waited, and those that could not be answered for another reason.
 type ErrorCounts struct{ Store, Other prometheus.Counter }
 
-// add counts an error that a caller is told, which is the store's or not.
+// add counts an error that a caller is told; isStores says whether it is the store's.
 func (c *ErrorCounts) add(told error, isStores bool) {
 	switch {
 	case !isStores:
@@ -37,8 +36,8 @@ type Outcome uint8
 const (
 	OutcomeAllowed Outcome = iota
 	OutcomeDenied
-	// OutcomePeeked is that of a request that passes and took nothing, since it asked
-	// for nothing.
+	// OutcomePeeked is the outcome of a request that passes and took nothing, since it
+	// asked for nothing.
 	OutcomePeeked
 	OutcomeGivenBack
 	outcomes

@@ -18,15 +18,15 @@ import (
 // Endpoint is an API on a port. The API reads its requests into a call, has it
 // answered here, and writes the answer.
 type Endpoint struct {
-	// Name is that of the API in metrics and in the log of decisions.
+	// Name is the API's name in metrics and in the log of decisions.
 	Name    string
 	Decider *decide.Decider
 	Bounds  decide.Bounds
 	Refunds bool
 	// Callers, if set, are those who may ask.
 	Callers *access.LiveCallers
-	// StoreWaits is whether the store waits for others to decide, so that many
-	// have to ask it at the same time.
+	// StoreWaits says whether the store waits for something else to decide, so that
+	// many requests have to ask it at the same time.
 	StoreWaits bool
 	Failures   *FailureLog
 	Panics     *PanicLog
@@ -35,29 +35,28 @@ type Endpoint struct {
 	Durations *durations.Histogram
 	// Errors, if set, count requests that failed.
 	Errors *ErrorCounts
-	// Headers are those of responses that tell about limits.
+	// Headers configures the response headers about limits.
 	Headers *settings.Headers
 	// Tracer makes spans; nil makes none.
 	Tracer *tracing.Tracer
 	// Recorder writes the log of decisions; nil writes none.
 	Recorder *record.Recorder
-	// AnswerBound is no less than the bytes of a response to a call that was
-	// matched.
+	// AnswerBound returns no less than the bytes of the response to a matched call.
 	AnswerBound func(*decide.Call) int
 }
 
-// GiveBack says what a call took before, and gives back now: the moments of its
-// response, and the fingerprints beside them, if it had any.
+// GiveBack says what a call took earlier and now gives back: the moments in its
+// response, and the fingerprints beside them, if there were any.
 type GiveBack struct {
 	TakenAt []int64
 	TakenBy []uint64
 }
 
 // Answer decides a call that was read from the wire, if it is valid and its caller has
-// the right to ask. With back, which is nil otherwise, it gives back what the call took
-// before. It counts the result and its time, and records it.
+// the right to ask. If back is not nil, it gives back what the call took earlier. It
+// counts the result and its time, and records it.
 func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) error {
-	code := codes.Internal // which a panic becomes
+	code := codes.Internal // stays so after a panic
 	var outcome Outcome
 	var span *tracing.Span
 	defer func() {
@@ -127,7 +126,7 @@ func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack)
 	return e.Decider.GiveBack(ctx, c, all)
 }
 
-// observe counts the time of a request. Its trace is kept beside it if it has a span.
+// observe counts the time of a request, together with its trace if it has a span.
 func (e *Endpoint) observe(took time.Duration, span *tracing.Span) {
 	if span == nil {
 		e.Durations.Observe(took)
@@ -162,9 +161,9 @@ func (e *Endpoint) toStatus(ctx context.Context, err error) error {
 	return err
 }
 
-// MessageBound is the size of the largest message that can hold text of so
-// many bytes within the other bounds; larger ones are refused unread. Messages
-// of a stream are read up to 16 KiB of requests, whatever the bounds of one.
+// MessageBound returns the size of the largest message that can hold this many bytes of
+// text within the other bounds; larger ones are refused unread. Messages of a stream
+// are read up to 16 KiB of requests, whatever the bounds of one request.
 func MessageBound(b decide.Bounds) int {
 	const (
 		overhead = 16 // of an entry or descriptor: tags and lengths

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
-// FailureLog logs failed calls, those of each code by itself.
+// FailureLog logs failed calls, each code by itself.
 type FailureLog struct {
 	logger *slog.Logger
 	now    func() time.Time
@@ -21,15 +21,15 @@ type FailureLog struct {
 	lines map[codes.Code]*logthin.Thinner
 }
 
-// NewFailureLog returns a log by a clock.
+// NewFailureLog returns a log that reads the time from now.
 func NewFailureLog(logger *slog.Logger, now func() time.Time) *FailureLog {
 	return &FailureLog{logger: logger, now: now, lines: make(map[codes.Code]*logthin.Thinner)}
 }
 
-// failureLogEvery is how often failed calls of one code are logged.
+// failureLogEvery returns how often failed calls with a code are logged.
 func failureLogEvery(code codes.Code) time.Duration {
 	if code == codes.Unavailable {
-		// The store is away, which takes long, and all calls say the same.
+		// The store is away. That takes long, and all calls fail in the same way.
 		return time.Minute
 	}
 	return time.Second

@@ -94,7 +94,7 @@ func TestStoreGetsTheDeadlineOfTheCaller(t *testing.T) {
 	t.Parallel()
 	store := servertest.NewWaiting()
 	d := servertest.Start(t, servertest.OneLimit, servertest.On(store))
-	// It must not end before the request is there, on a busy machine.
+	// On a busy machine, it must not end before the request is there.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if _, err := d.RLS.ShouldRateLimit(ctx, servertest.Request("api", 1, "user=x")); status.Code(err) != codes.DeadlineExceeded {

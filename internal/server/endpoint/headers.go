@@ -52,8 +52,8 @@ func AppendHeaders(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 // RetryAfter is the header that tells when to come back.
 const RetryAfter = "retry-after"
 
-// appendRateLimit appends the headers of envoyproxy/ratelimit. They repeat one of
-// the statuses: the last that is over its limit and no quota, else the first of
+// appendRateLimit appends the headers of envoyproxy/ratelimit. They repeat one of the
+// statuses: the last one that is over its limit and is not a quota, else the first of
 // those with the fewest remaining.
 func appendRateLimit(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 	var limit *bucket.Limit
@@ -80,8 +80,8 @@ func appendRateLimit(c *decide.Call, dst []Header, s *settings.Headers) []Header
 		Header{Name: s.Reset, number: Seconds(decision.ResetAfter)})
 }
 
-// appendXRateLimit appends the headers of the limit that speaks for the whole
-// request. Callers see nothing of shadow limits.
+// appendXRateLimit appends the headers of the limit that speaks for the whole request.
+// Callers do not see shadow limits.
 func appendXRateLimit(c *decide.Call, dst []Header) []Header {
 	var limit *bucket.Limit
 	var decision bucket.Decision
@@ -129,7 +129,7 @@ func policies(c *decide.Call) *policylist.List {
 			d := &o.Decisions[j]
 			reset := d.ResetAfter
 			if d.RetryAfter > 0 && d.RetryAfter != bucket.Never {
-				reset = d.RetryAfter // so that it ends when retry-after says to come back
+				reset = d.RetryAfter // so that it ends when retry-after does
 			}
 			list.Add(policylist.Policy{
 				Name:  policyName(o, l, c.Descriptors[i].Entries),
@@ -141,13 +141,13 @@ func policies(c *decide.Call) *policylist.List {
 	return &list
 }
 
-// window returns the time in which an empty limit becomes full, in seconds, or 0
-// if that is no whole number, which the header cannot say.
+// window returns the time in which an empty limit becomes full, in seconds, or 0 if
+// that is not a whole number, which the header cannot have.
 func window(l *bucket.Limit) int64 {
 	const second = 1_000_000
 	micros := l.PeriodMicros
 	if l.Algorithm.IsBucket() && l.Requests > 0 {
-		full := l.Capacity * l.Unit // exact: NewLimit sees to it
+		full := l.Capacity * l.Unit // exact: NewLimit ensures it
 		if full%l.Rate != 0 {
 			return 0
 		}

@@ -49,8 +49,8 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, message proto.Message, bou
 	return nil
 }
 
-// answerJSON prints fields that are false or 0 too, for readers that do not know
-// what a missing field means.
+// answerJSON also prints fields that are false or 0, for readers that do not know what
+// a missing field means.
 var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
 // WriteMessage writes the answer to a request that was decided.
@@ -64,11 +64,11 @@ func WriteMessage(w http.ResponseWriter, message proto.Message, denied bool) {
 	if denied {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	// A client that no longer reads is no failure.
+	// A client that no longer reads is not a failure.
 	_, _ = w.Write(append(out, '\n'))
 }
 
-// WriteStatus writes the error of a call, with its status over HTTP.
+// WriteStatus writes the error of a call, with its HTTP status.
 func WriteStatus(w http.ResponseWriter, err error) {
 	WriteError(w, HTTPStatus(status.Code(err)), status.Convert(err).Message())
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
-// A body in JSON is checked before it becomes messages, which take many times its
-// size. A body with more values than the bounds of a request allow, or nested
-// deeper than any message, is refused.
+// A JSON body is checked before it becomes messages, which take many times its size. It
+// is refused if it has more values than the bounds of a request allow, or is nested
+// deeper than any message.
 
 // JSONBounds bound a body.
 type JSONBounds struct {
@@ -19,12 +19,11 @@ type JSONBounds struct {
 	Why string
 }
 
-// jsonDepth bounds the nesting of a body. No message here is nested so deep.
+// jsonDepth bounds the nesting of a body. No message here is nested as deep.
 const jsonDepth = 16
 
-// BoundsOfRequest returns the bounds of a body with one request. JSON spells a
-// message in more bytes than protobuf does, but not in more than these, unless
-// somebody means it to.
+// BoundsOfRequest returns the bounds of a body with one request. JSON spells a message
+// in more bytes than protobuf, but not in more than these, unless on purpose.
 func BoundsOfRequest(b decide.Bounds) JSONBounds {
 	const (
 		entryValues, entryBytes           = 3, 64

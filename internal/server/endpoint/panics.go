@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
-// panicLogEvery spaces panics in the log: a stack is long, and a request that
-// causes one may come again and again.
+// panicLogEvery limits panics in the log: a stack is long, and a request that causes
+// one may come again and again.
 const panicLogEvery = time.Second
 
 // PanicLog counts the panics of handlers, and logs some with their stacks.
@@ -23,7 +23,7 @@ type PanicLog struct {
 	lines  logthin.Thinner
 }
 
-// NewPanicLog returns a log by a clock.
+// NewPanicLog returns a log that reads the time from now, and counts panics in count.
 func NewPanicLog(logger *slog.Logger, now func() time.Time, count prometheus.Counter) *PanicLog {
 	return &PanicLog{logger: logger, now: now, count: count}
 }
@@ -37,13 +37,13 @@ func (l *PanicLog) Add(p any, args ...any) {
 	}
 }
 
-// Recovering returns a handler that answers 500 where next panics.
+// Recovering returns a handler that answers 500 if next panics.
 func (l *PanicLog) Recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			switch p := recover(); p {
 			case nil:
-			case http.ErrAbortHandler: // the answer is to end so
+			case http.ErrAbortHandler: // the handler wants the answer to end like this
 				panic(p)
 			default:
 				l.Add(p, "path", r.URL.Path)

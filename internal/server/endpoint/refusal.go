@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// Refusing returns a handler that answers as mux does, and refuses requests
-// without a route in JSON, as the port's other errors are, where mux uses text. They
-// name the path of the document of the routes.
+// Refusing returns a handler that answers like mux, except that it refuses requests
+// without a route in JSON, like the port's other errors, instead of text. The refusals
+// name the path of the document that lists the routes.
 func Refusing(mux *http.ServeMux, document string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" {
@@ -17,8 +17,8 @@ func Refusing(mux *http.ServeMux, document string) http.Handler {
 	})
 }
 
-// refusal writes a refusal in JSON in the place of the mux's own. Other answers of
-// the mux, such as redirects to a clean path, stay.
+// refusal writes a refusal in JSON instead of the mux's own. Other answers of the mux,
+// such as redirects to a clean path, stay as they are.
 type refusal struct {
 	http.ResponseWriter
 	request  *http.Request

@@ -13,9 +13,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// While the collector hangs, all spans that may wait do, each as large as a caller
-// can make it. docs/tracing.md tells operators of the bound, which is larger by what
-// sixteen long paths of rules and sixteen batches take.
+// While the collector hangs, as many spans wait as may, each as large as a caller can
+// make it. docs/tracing.md tells operators the bound, which is larger by the size of
+// sixteen long rule paths and sixteen batches.
 func TestSpansThatWaitHoldBoundedMemory(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -304,7 +304,8 @@ func TestNoValueOfACallerIsSentUnlessAsked(t *testing.T) {
 	}
 }
 
-// What a caller sends is cut, and what is no UTF-8 does not lose a batch of spans.
+// Text that a caller sends is cut, and text that is not UTF-8 does not lose a batch of
+// spans.
 func TestSpanIsBoundedWhateverACallerSends(t *testing.T) {
 	t.Parallel()
 	d := startTraced(t, 1, func(o *tracing.Options, _ *server.Options) { o.Values = true })
@@ -384,7 +385,7 @@ func TestHTTPEndpointsHaveSpans(t *testing.T) {
 	}
 }
 
-// Health checks and the like have none.
+// Health checks and the like have no span.
 func TestOtherRequestsHaveNoSpan(t *testing.T) {
 	t.Parallel()
 	d := startTraced(t, 1)
@@ -402,7 +403,8 @@ func TestEachSampledTakeOfAStreamHasASpan(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(map[bool]string{false: "in turn", true: "at the same time"}[waits], func(t *testing.T) {
 			t.Parallel()
-			// A stream has none for takes that say nothing, whatever the ratio is.
+			// A stream has no span for takes without a traceparent, whatever the ratio
+			// is.
 			d := startTraced(t, 1, func(_ *tracing.Options, o *server.Options) { o.StoreWaits = waits })
 			stream, err := d.API().TakeStream(metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampledParent))
 			if err != nil {
@@ -437,7 +439,7 @@ func TestEachSampledTakeOfAStreamHasASpan(t *testing.T) {
 	}
 }
 
-// The takes of a TakeMany have one caller, whose trace has one span for them.
+// The takes of a TakeMany have one caller, and one span in its trace.
 func TestTakeManyHasOneSpan(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -463,7 +465,7 @@ func TestTakeManyHasOneSpan(t *testing.T) {
 	}
 }
 
-// Whatever a TakeMany asks, its span holds no more than others do.
+// Whatever a TakeMany asks, its span holds no more than other spans.
 func TestTheSpanOfAFullTakeManyIsBounded(t *testing.T) {
 	t.Parallel()
 	d := startTraced(t, 1, func(o *tracing.Options, _ *server.Options) { o.Values = true })

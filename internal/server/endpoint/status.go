@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
-// codesOf are the codes of gRPC for the errors of the decider.
+// codesOf has the gRPC codes for the errors of the decider.
 var codesOf = [...]codes.Code{
 	decide.Invalid:   codes.InvalidArgument,
 	decide.Forbidden: codes.PermissionDenied,
@@ -19,8 +19,8 @@ var codesOf = [...]codes.Code{
 	decide.NotReady:  codes.Unavailable,
 }
 
-// HTTPStatus returns the status over HTTP for a code of gRPC. 429 is none of them: a
-// caller would take it for a denial.
+// HTTPStatus returns the HTTP status for a gRPC code. It is never 429: a caller would
+// take that for a denial.
 func HTTPStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument:
@@ -48,7 +48,7 @@ func Invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// Status returns an error of the decider as a status, and any other as it is.
+// Status returns an error of the decider as a status, and any other error as it is.
 func Status(err error) error {
 	if e, ok := errors.AsType[*decide.Error](err); ok {
 		return status.Error(codesOf[e.Kind], e.Text)
@@ -56,13 +56,13 @@ func Status(err error) error {
 	return err
 }
 
-// storeStatus turns an error of the store into what a client can act on.
+// storeStatus turns an error of the store into a status that a client can act on.
 func storeStatus(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return status.Error(codes.Canceled, "the caller has gone")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		// What the caller's own clock tells it at this moment too.
+		// The caller's own clock tells it the same at this moment.
 		return status.Errorf(codes.DeadlineExceeded, "the store did not decide before the caller's deadline: %v", err)
 	}
 	return status.Errorf(codes.Unavailable, "the store did not decide: %v", err)

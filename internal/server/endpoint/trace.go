@@ -17,10 +17,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// A request that is sampled has one span. An API begins it where it knows what the
-// caller says of its trace, and Endpoint says in it what was asked and decided.
-// Spans have names from the limits files, and no text of a caller but the domain,
-// unless Tracer.Values is set. Without a tracer none of this runs.
+// A sampled request has one span. An API begins it, since it knows what the caller says
+// about its trace, and Endpoint describes in it what was asked and decided. Spans have
+// names from the limits files, and no text of a caller except the domain, unless
+// Tracer.Values is set. Without a tracer none of this runs.
 
 // RPC returns what the spans of a method have in common. fullName begins with a
 // slash.
@@ -31,7 +31,7 @@ func RPC(fullName string) *tracing.Call {
 		attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method))
 }
 
-// Traced returns an answer for Unary that has a span where the request is sampled.
+// Traced wraps an answer for Unary in a span if the request is sampled.
 func Traced[T any](e *Endpoint, fullName string, answer func(context.Context, T) error) func(context.Context, T) error {
 	if e.Tracer == nil {
 		return answer
@@ -46,17 +46,17 @@ func Traced[T any](e *Endpoint, fullName string, answer func(context.Context, T)
 	}
 }
 
-// Metadata returns what a gRPC call says. It allocates nothing, unlike the functions
-// of package metadata, which copy what they find for each request.
+// Metadata returns the metadata of a gRPC call. It allocates nothing, unlike the
+// functions of package metadata, which copy what they find for each request.
 func Metadata(ctx context.Context) tracing.Caller {
 	md, ok := ctx.Value(incomingKey).(metadata.MD)
-	if !ok { // there are none, or gRPC keeps them in another way now
+	if !ok { // there is none, or gRPC now keeps it in another way
 		md, _ = metadata.FromIncomingContext(ctx)
 	}
 	return incoming(md)
 }
 
-// incoming are the metadata of a call, whose names gRPC has in lower case.
+// incoming is the metadata of a call. gRPC has its names in lower case.
 type incoming metadata.MD
 
 // Header implements tracing.Caller.
@@ -69,8 +69,8 @@ func first(values []string) string {
 	return values[0]
 }
 
-// incomingKey is the key under which a context has the metadata of a call. gRPC
-// tells it to the contexts that it asks.
+// incomingKey is the key under which a context has the metadata of a call. gRPC reveals
+// it to the contexts that it asks.
 var incomingKey = func() any {
 	var asked keyAsked
 	metadata.FromIncomingContext(&asked)
@@ -89,11 +89,11 @@ func (c *keyAsked) Value(key any) any {
 	return nil
 }
 
-// httpHeader are the headers of a request over HTTP.
+// httpHeader has the headers of an HTTP request.
 type httpHeader http.Header
 
-// Header implements tracing.Caller. Of what is looked for in each request it knows
-// the spelling that net/http has, which Get would allocate.
+// Header implements tracing.Caller. For the headers that are read in each request it
+// uses net/http's own spelling, which Get would allocate.
 func (h httpHeader) Header(name string) string {
 	switch name {
 	case "traceparent":
@@ -109,9 +109,9 @@ func (h httpHeader) Header(name string) string {
 	}
 }
 
-// InSpan answers a request of gRPC in a span, and ends that.
+// InSpan answers a gRPC request in a span, and ends the span.
 func InSpan(span *tracing.Span, answer func() error) error {
-	code := codes.Internal // which a panic becomes
+	code := codes.Internal // stays so after a panic
 	defer func() {
 		span.Set(attribute.Int("rpc.grpc.status_code", int(code)))
 		if code != codes.OK {
@@ -124,8 +124,8 @@ func InSpan(span *tracing.Span, answer func() error) error {
 	return err
 }
 
-// TracedHTTP returns a handler that has a span where the request is sampled. route
-// is a pattern of http.ServeMux.
+// TracedHTTP wraps a handler in a span if the request is sampled. route is a pattern of
+// http.ServeMux.
 func TracedHTTP(t *tracing.Tracer, route string, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -141,7 +141,7 @@ func TracedHTTP(t *tracing.Tracer, route string, next http.Handler) http.Handler
 			next.ServeHTTP(w, r)
 			return
 		}
-		answered := &statusWriter{ResponseWriter: w, code: http.StatusInternalServerError} // which a panic becomes
+		answered := &statusWriter{ResponseWriter: w, code: http.StatusInternalServerError} // stays so after a panic
 		defer func() {
 			span.Set(attribute.Int("http.response.status_code", answered.code))
 			if answered.code >= http.StatusInternalServerError {
@@ -179,7 +179,7 @@ func (w *statusWriter) Write(text []byte) (int, error) {
 // Unwrap returns the writer for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// describe says in the span of a request what was asked and decided.
+// describe says in a request's span what was asked and decided.
 func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code) {
 	span.Set(
 		tracing.Text("ratelimit.domain", c.Domain),
@@ -204,8 +204,8 @@ func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code)
 	describeDenial(span, c)
 }
 
-// DescribeAll says in the span of several calls what was asked and decided. These are
-// the calls that were decided; failed is how many others there were.
+// DescribeAll says in the span of several calls what was asked and decided. calls are
+// those that were decided; failed is the number of the others.
 func (e *Endpoint) DescribeAll(span *tracing.Span, calls []*decide.Call, failed int) {
 	var rules, values, domains []string
 	var denier *decide.Call
@@ -276,7 +276,7 @@ func appendValues(list []string, c *decide.Call) []string {
 			}
 			text = append(append(append(text, tracing.Cut(entry.Key)...), '='), tracing.Cut(entry.Value)...)
 		}
-		// Envoy sends headers as they are, and OTLP has nothing but UTF-8.
+		// Envoy sends headers as they are, but OTLP takes only UTF-8.
 		list = append(list, tracing.Cut(strings.ToValidUTF8(string(text), "\uFFFD")))
 	}
 	return list
@@ -304,8 +304,8 @@ func isDegraded(c *decide.Call) bool {
 	})
 }
 
-// denier returns the rule's path and the name in metrics of the limit that a denied call
-// waits for.
+// denier returns the limit that a denied call waits for: its rule's path and its name
+// in metrics.
 func denier(c *decide.Call) (rule, limit string) {
 	i, j, _ := c.Denier()
 	o := &c.Outcomes[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
-// What nearly all requests of a busy daemon pay for traces is time alone.
+// For nearly all requests of a busy daemon, tracing costs only time.
 func TestUnsampledRequestAllocatesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name    string

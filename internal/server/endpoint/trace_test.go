@@ -40,7 +40,7 @@ func callContext(b testing.TB, headers ...string) context.Context {
 	return grpc.NewContextWithServerTransportStream(ctx, nil)
 }
 
-// BenchmarkTraced is what the span of a call costs around its answer.
+// BenchmarkTraced measures what a call's span costs around its answer.
 func BenchmarkTraced(b *testing.B) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
 	for _, c := range []struct {

@@ -113,7 +113,7 @@ func (s *wayStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error
 // Locate implements bucket.Store, but no API says where states are.
 func (s *wayStore) Locate(*bucket.Hit) bucket.Location { return bucket.Location{} }
 
-// Forget implements bucket.Store, but no API of these forgets.
+// Forget implements bucket.Store, but none of these APIs forgets.
 func (s *wayStore) Forget([]string) {}
 
 // Ping implements bucket.Store.
