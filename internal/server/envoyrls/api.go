@@ -21,13 +21,13 @@ import (
 // API serves envoy.service.ratelimit.v3.RateLimitService.
 type API struct {
 	*endpoint.Endpoint
-	// metadata is set if dynamic_metadata is to repeat the request.
+	// metadata says whether dynamic_metadata repeats the request.
 	metadata bool
 	calls    sync.Pool
 }
 
-// New returns the API on an endpoint of its own. metadata is set if
-// dynamic_metadata is to repeat the request.
+// New returns the API on an endpoint of its own. metadata says whether dynamic_metadata
+// repeats the request.
 func New(d *endpoint.Endpoint, metadata bool) *API {
 	e := &API{Endpoint: d, metadata: metadata}
 	d.AnswerBound = e.bound
@@ -35,7 +35,7 @@ func New(d *endpoint.Endpoint, metadata bool) *API {
 	return e
 }
 
-// bound is no less than the bytes of a response to a matched call.
+// bound returns no less than the bytes of a response to a matched call.
 func (e *API) bound(c *decide.Call) int {
 	n := endpoint.StatusesBound(c) + endpoint.PoliciesBound(c, e.Headers)
 	if e.metadata {
@@ -81,15 +81,15 @@ func (e *API) Register(g *grpc.Server) {
 
 // ShouldRateLimit decides all descriptors of a request as one group.
 //
-// It fails with INVALID_ARGUMENT for an invalid request, with PERMISSION_DENIED for
-// a refund if these are not allowed, and with UNAVAILABLE
-// when the store does not answer. A caller that goes away or whose deadline
-// passes first gets CANCELED or DEADLINE_EXCEEDED. A denial is no failure.
+// It fails with INVALID_ARGUMENT for an invalid request, with PERMISSION_DENIED for a
+// refund if refunds are not allowed, and with UNAVAILABLE when the store does not
+// answer. A caller that disconnects or whose deadline passes first gets CANCELED or
+// DEADLINE_EXCEEDED. A denial is not a failure.
 func (e *API) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	return e.answerMessage(ctx, r, e.Decider.Clock())
 }
 
-// answerMessage is ShouldRateLimit for a request that began then.
+// answerMessage is ShouldRateLimit for a request that began at began.
 func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, began time.Duration) (*rlsv3.RateLimitResponse, error) {
 	c := e.Request()
 	defer c.Release()
@@ -133,7 +133,7 @@ func (e *API) PostJSON(w http.ResponseWriter, r *http.Request) {
 var degradedMetadata = func() []byte {
 	out, err := proto.Marshal(&structpb.Struct{Fields: map[string]*structpb.Value{"degraded": structpb.NewBoolValue(true)}})
 	if err != nil {
-		panic(err) // it stands above
+		panic(err) // the message is above
 	}
 	return out
 }()

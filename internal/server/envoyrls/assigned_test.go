@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
-// admitted asks again and again and returns how many of 30 takes were allowed.
+// admitted makes 30 takes, and returns how many of them were allowed.
 func admitted(a servertest.Assigned, descriptor string) int {
 	a.Daemon.T.Helper()
 	n := 0
@@ -40,8 +40,8 @@ func TestWhoHasWhichPlanIsAssigned(t *testing.T) {
 		"tenant=internal":        30,
 		"tenant=gone":            2, // as if none were assigned
 		"tenant=nobody,route=/":  30,
-		"tenant=pro,route=/":     9, // a plan is for what is below too
-		"tenant=other,route=/":   9, // the longer subject goes before
+		"tenant=pro,route=/":     9, // a plan is also for longer descriptors
+		"tenant=other,route=/":   9, // the longer subject takes precedence
 		"tenant=other,route=/x":  1,
 		"tenant=gone,route=/":    30,
 		"user=pro":               3,
@@ -86,7 +86,7 @@ func TestNumbersAreAssigned(t *testing.T) {
 			t.Errorf("%s: %d are admitted, want %d", descriptor, n, want)
 		}
 	}
-	// The numbers of the request go before those that are assigned.
+	// The numbers of the request take precedence over assigned ones.
 	if got := a.Daemon.Override(9, "user=free", "7/HOUR"); !strings.HasPrefix(got, "OVER_LIMIT; OVER_LIMIT  7/HOUR") {
 		t.Errorf("with numbers of its own: %s", got)
 	}
@@ -119,7 +119,7 @@ func TestBlockGoesBeforeAll(t *testing.T) {
 			t.Errorf("%s: %s", descriptor, r)
 		}
 	}
-	// What is beside a block is told and takes nothing.
+	// Limits beside a block are shown and charged nothing.
 	for range 5 {
 		r := a.Daemon.Take("user=y", "tenant=x")
 		if r.GetAllowed() || r.GetDeniedBy() != 1 || r.GetLimits()[0].GetRemaining() != 3 || r.GetRetryAfter().AsDuration() != 90*time.Second {
@@ -132,7 +132,7 @@ func TestBlockGoesBeforeAll(t *testing.T) {
 	}
 }
 
-// What was used already is charged though its subject is blocked now.
+// What was already used is charged although its subject is now blocked.
 func TestUseIsChargedToTheBlocked(t *testing.T) {
 	t.Parallel()
 	a := servertest.StartAssigned(t, servertest.PlannedLimits)
@@ -206,7 +206,7 @@ func TestUnmatchedMayBeDenied(t *testing.T) {
 	}
 }
 
-// Once a change has settled no take is left that was matched before it.
+// Once a change has settled, no take that was matched before it is left.
 func TestChangeSettlesOnceTakesBeforeItHaveEnded(t *testing.T) {
 	t.Parallel()
 	store := servertest.NewWaiting()
@@ -220,7 +220,8 @@ func TestChangeSettlesOnceTakesBeforeItHaveEnded(t *testing.T) {
 		a.Daemon.Server.Settle()
 		close(settled)
 	}()
-	// Who comes meanwhile is decided by what is new, and is not waited for.
+	// A take that comes meanwhile is decided by the new assignments, and is not waited
+	// for.
 	if got := servertest.Show(a.Daemon.Ask("api", 1, "user=x")); !strings.HasPrefix(got, "OVER_LIMIT") {
 		t.Errorf("after the change: %s", got)
 	}

@@ -38,8 +38,8 @@ func (s *modelStatus) status() *rlsv3.RateLimitResponse_DescriptorStatus {
 	return status
 }
 
-// headers shows the limit with the least remaining. The last limit that is
-// over and no quota goes before all others.
+// headers shows the limit with the least remaining. The last limit that is over and is
+// not a quota takes precedence over all others.
 func (m *model) headers(statuses []*modelStatus, r *rlsv3.RateLimitResponse) []*corev3.HeaderValue {
 	var headers []*corev3.HeaderValue
 	add := func(key string, n int64) {

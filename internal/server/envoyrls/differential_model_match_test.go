@@ -66,7 +66,7 @@ func cost(r *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int64 {
 		hits = h.GetValue()
 	}
 	c := int64(min(hits, bucket.MaxCost))
-	// Differs (refunds): negative hits give back; there they count as others.
+	// Differs (refunds): negative hits give back; there they count like others.
 	if d.GetIsNegativeHits() {
 		return -c
 	}
@@ -75,8 +75,8 @@ func cost(r *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int64 {
 
 // match matches entries level by level and does not come back to a level.
 //
-// Differs (joined entries): keys and values are compared each for itself; there
-// as one text, joined by "_".
+// Differs (joined entries): keys and values are compared one by one; there as one text,
+// joined by "_".
 func match(nodes []*modelNode, entries []*ratelimitv3.RateLimitDescriptor_Entry) *modelNode {
 	var at *modelNode
 	for _, e := range entries {

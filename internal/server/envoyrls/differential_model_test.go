@@ -127,7 +127,7 @@ func (m *model) answer(now int64, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitRe
 	return response, codes.OK
 }
 
-// charges returns what each counter is asked, in the order of the request.
+// charges returns what is asked of each counter, in the order of the request.
 //
 // Differs (one counter twice): descriptors that share a counter are decided as
 // one, with the sum of their costs and the least of their limits; there one

@@ -15,9 +15,9 @@ import (
 )
 
 // appendMetadata appends the dynamic_metadata of a response, a Struct
-// (google/protobuf/struct.proto) that is laid out as envoyproxy/ratelimit's:
-// what was asked, in domain, hitsAddend and descriptors, and what the rules say
-// of it, in metadata. degraded is ours.
+// (google/protobuf/struct.proto) with the layout of envoyproxy/ratelimit's: what was
+// asked, in domain, hitsAddend and descriptors, and what the rules say about it, in
+// metadata. degraded is ours.
 func (c *envoyCall) appendMetadata(dst []byte, degraded bool) []byte {
 	if degraded {
 		dst = appendField(dst, "degraded", func(dst []byte) []byte {
@@ -39,8 +39,8 @@ func (c *envoyCall) appendMetadata(dst []byte, degraded bool) []byte {
 	return dst
 }
 
-// metadata returns the metadata of the rules which let their descriptors pass. If
-// several rules have a name, the first one's value counts.
+// metadata returns the metadata of the rules that let their descriptors pass. If a name
+// is in the metadata of several rules, the first one's value counts.
 func (c *envoyCall) metadata() map[string]any {
 	var all map[string]any
 	merged := false
@@ -62,8 +62,8 @@ func (c *envoyCall) metadata() map[string]any {
 	return all
 }
 
-// mergeMetadata adds to m the names of more that m lacks. It does not change the
-// maps in m, which may belong to a rule.
+// mergeMetadata adds to m the names in more that m lacks. It does not change the maps
+// in m, which may belong to a rule.
 func mergeMetadata(m, more map[string]any) {
 	for k, v := range more {
 		was, ok := m[k]
@@ -80,8 +80,8 @@ func mergeMetadata(m, more map[string]any) {
 	}
 }
 
-// appendDescriptor appends the Struct of a descriptor, with its hits as they were
-// sent: those of a refund are positive too.
+// appendDescriptor appends the Struct of a descriptor, with its hits as they were sent:
+// the hits of a refund are positive too.
 func appendDescriptor(dst []byte, d *decide.Descriptor) []byte {
 	dst = appendField(dst, "entries", func(dst []byte) []byte {
 		return appendList(dst, len(d.Entries), func(dst []byte, i int) []byte {
@@ -103,7 +103,7 @@ func appendDescriptor(dst []byte, d *decide.Descriptor) []byte {
 	return dst
 }
 
-// appendOwn appends an override as protobuf's text format has it, on one line.
+// appendOwn appends an override in protobuf's text format, on one line.
 func appendOwn(dst []byte, o *decide.Override) []byte {
 	if o.Requests != 0 {
 		dst = strconv.AppendUint(append(dst, "requests_per_unit:"...), uint64(o.Requests), 10)
@@ -136,8 +136,8 @@ func appendField(dst []byte, key string, value func([]byte) []byte) []byte {
 	return wire.EndMessage(dst, start)
 }
 
-// appendList appends the content of a Value that is a list of n; value appends
-// that of each one.
+// appendList appends the content of a Value that is a list of n; value appends that of
+// each element.
 func appendList(dst []byte, n int, value func(dst []byte, i int) []byte) []byte {
 	dst, list := wire.BeginMessage(dst, listValue)
 	for i := range n {
@@ -148,8 +148,8 @@ func appendList(dst []byte, n int, value func(dst []byte, i int) []byte) []byte 
 	return wire.EndMessage(dst, list)
 }
 
-// appendValue appends the content of a Value that is one of those that a rule's
-// metadata has.
+// appendValue appends the content of a Value, for a value that a rule's metadata can
+// have.
 func appendValue(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case bool:
@@ -182,12 +182,12 @@ func appendDouble(dst []byte, f float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(dst, numberValue, protowire.Fixed64Type), math.Float64bits(f))
 }
 
-// metadataBound is no less than the bytes of the metadata.
+// metadataBound returns no less than the bytes of the metadata.
 func metadataBound(c *decide.Call) int {
 	const (
 		each     = 256 // of a descriptor
 		entry    = 24
-		longText = 3 // bytes for one that is not UTF-8
+		longText = 3 // bytes for each byte that is not UTF-8
 	)
 	n := each + len(c.Domain)
 	for i := range c.Descriptors {
@@ -202,7 +202,7 @@ func metadataBound(c *decide.Call) int {
 	return n
 }
 
-// valueBound is no less than the bytes of a value of a rule's metadata.
+// valueBound returns no less than the bytes of a value of a rule's metadata.
 func valueBound(v any) int {
 	const head = 16 // of a field and its value, with their lengths
 	n := head

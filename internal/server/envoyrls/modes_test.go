@@ -114,7 +114,7 @@ func TestQuotasDenyWhenAllAreOver(t *testing.T) {
 		{[]string{"quota=x", "unknown=x"}, "OVER_LIMIT; " + quota("OVER_LIMIT") + "; OK remaining 0; retry-after: 3590"},
 		{[]string{"quota=y", "enforced=x"}, "OK; " + quota("OK") + "; OK e 3/HOUR remaining 2" + hourReset},
 		{[]string{"second=y", "quota=y", "enforced=x"}, "OK; " + second("OK", 1) + "; " + quota("OVER_LIMIT") + "; OK e 3/HOUR remaining 1" + hourReset},
-		// Enforced limits deny as ever.
+		// Enforced limits deny as always.
 		{[]string{"also=x"}, "OK; OK a 1/HOUR remaining 0" + hourReset},
 		{[]string{"second=y", "quota=y", "also=x"}, "OVER_LIMIT; " + second("OK", 1) + "; " + quota("OVER_LIMIT") + "; OVER_LIMIT a 1/HOUR remaining 0" + hourReset + "; retry-after: 3590"},
 		// A quota of two limits is over when one is.
@@ -394,9 +394,9 @@ func TestAnswerHasTheMetadataOfItsRules(t *testing.T) {
 	}
 }
 
-// Headers hide shadow limits from callers, except in the style of
-// envoyproxy/ratelimit, which repeats the statuses. A quota that is over does
-// not go before a limit with fewer left.
+// Headers hide shadow limits from callers, except in the style of envoyproxy/ratelimit,
+// which repeats the statuses. A quota that is over does not take precedence over a
+// limit with fewer remaining.
 func TestHeadersDoNotShowShadowLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -231,8 +231,8 @@ descriptors:
 	}
 }
 
-// TestOverridesAreKept sends more limits than the daemon keeps. One in steady
-// use stays the same; forgotten ones are made anew.
+// TestOverridesAreKept sends more limits than the daemon keeps. A limit in steady use
+// stays the same; forgotten ones are made again.
 func TestOverridesAreKept(t *testing.T) {
 	t.Parallel()
 	store := &hitStore{Store: &servertest.FakeStore{}}
@@ -270,8 +270,8 @@ func TestOverridesAreKept(t *testing.T) {
 	}
 }
 
-// TestOverridesOfManyCallersAreApart has limits made and looked for by many at
-// once. The race detector watches.
+// TestOverridesOfManyCallersAreApart has many callers make and look up limits at once.
+// The race detector watches.
 func TestOverridesOfManyCallersAreApart(t *testing.T) {
 	t.Parallel()
 	rpc := servertest.NewRPC(t, servertest.OneLimit)

@@ -110,8 +110,8 @@ func TestReportedHitsAreChargedInFull(t *testing.T) {
 	}
 }
 
-// The daemon's own API says what to charge as a cost, which is denied for free on
-// these limits too: whoever reports use by it says postpaid.
+// The daemon's own API gives what to charge as a cost, and its denial is free on these
+// limits too: a caller that reports use there sets postpaid.
 func TestCostsOfTakesAreNoReports(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.ReportLimits)

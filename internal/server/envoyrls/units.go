@@ -13,17 +13,16 @@ import (
 
 const day = 24 * time.Hour
 
-// unit is a period that has a name on the wire.
+// unit is a period with a name on the wire.
 type unit struct {
 	period time.Duration
 	// inResponse names it in a response.
 	inResponse rlsv3.RateLimitResponse_RateLimit_Unit
-	// inRequest names it in a descriptor's own limit; UNKNOWN where it has no
-	// name there.
+	// inRequest names it in a descriptor's own limit; UNKNOWN if it has no name there.
 	inRequest typev3.RateLimitUnit
 }
 
-// units are all of them, the longest first.
+// units has all of them, the longest first.
 var units = [...]unit{
 	{365 * day, rlsv3.RateLimitResponse_RateLimit_YEAR, typev3.RateLimitUnit_YEAR},
 	{30 * day, rlsv3.RateLimitResponse_RateLimit_MONTH, typev3.RateLimitUnit_MONTH},

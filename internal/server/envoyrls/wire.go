@@ -13,10 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// A request is read from its bytes into a call, and a response is written to its
-// bytes, without protobuf's messages, which would cost more than the decision. The
-// numbers of the fields are those of Envoy's .proto files that are named below;
-// tests compare both with the messages.
+// A request is read from its bytes into a call, and a response is written to its bytes,
+// without protobuf's messages, which would cost more than the decision. The field
+// numbers are those of Envoy's .proto files named below; tests compare both with the
+// messages.
 
 // ReadWire reads a RateLimitRequest (envoy/service/ratelimit/v3/rls.proto) into an empty
 // call, which keeps parts of it.
@@ -81,8 +81,8 @@ func (c *envoyCall) unmarshalDescriptor(message string) error {
 	return f.Err
 }
 
-// unmarshal reads a RateLimitOverride of a RateLimitDescriptor. A message that
-// comes in several parts is the sum of them.
+// unmarshal reads a RateLimitOverride of a RateLimitDescriptor. A message that comes in
+// several parts is their sum.
 func (o *own) unmarshal(message string) error {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
