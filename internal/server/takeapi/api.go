@@ -22,7 +22,7 @@ type API struct {
 	*endpoint.Endpoint
 	// Stopping ends when the server stops, and ends streams with it.
 	Stopping context.Context
-	// Age and Grace are those of connections; 0 is for ever.
+	// Age and Grace are those of connections; 0 means for ever.
 	Age, Grace time.Duration
 	takes      sync.Pool
 }
@@ -70,7 +70,8 @@ func (t *take) AppendWire(dst []byte) []byte { return t.appendTakeResponse(dst) 
 // answerTake decides one request.
 func (a *API) answerTake(ctx context.Context, t *take) error { return a.Answer(ctx, t.Call, nil) }
 
-// takeMessage is answerTake with protobuf's messages, for a request that began then.
+// takeMessage is answerTake with protobuf's messages, for a request that began at
+// began.
 func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest, began time.Duration) (*ratelimitv1.TakeResponse, error) {
 	c, err := a.callOf(r)
 	if err != nil {
@@ -94,8 +95,8 @@ func (a *API) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
 	return takeCall{c}, err
 }
 
-// CallOf reads a request into a call of the decider, as a take reads it. The caller
-// releases it.
+// CallOf reads a request into a call of the decider, like a take. The caller releases
+// it.
 func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error) {
 	c := d.Call(d.Clock())
 	message, err := proto.Marshal(r)
@@ -109,7 +110,7 @@ func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error)
 	return c, nil
 }
 
-// takeMany decides several requests, each on its own.
+// takeMany decides several requests, each by itself.
 func (a *API) takeMany(ctx context.Context, t *takes) error {
 	if t.err == nil && len(t.items) == 0 {
 		t.err = endpoint.Invalid("takes is empty; a request has at least one")
@@ -129,8 +130,8 @@ func (a *API) takeMany(ctx context.Context, t *takes) error {
 	return nil
 }
 
-// withCredentials returns a context for several requests of a caller, so that what it
-// shows is read once.
+// withCredentials returns a context for several requests of a caller, so that its
+// credentials are read only once.
 func (a *API) withCredentials(ctx context.Context) context.Context {
 	if a.Callers == nil {
 		return ctx

@@ -130,7 +130,7 @@ func TestHostileTakesBreakNothing(t *testing.T) {
 
 func anyOf(random *rand.Rand, from ...string) string { return from[random.IntN(len(from))] }
 
-// anotherConn opens a connection of its own.
+// anotherConn opens another connection.
 func anotherConn(t *testing.T, d *servertest.Daemon) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(d.Server.Address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))

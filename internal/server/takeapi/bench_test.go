@@ -11,8 +11,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// BenchmarkTakeStream answers messages of a hundred takes each, one after the other, by
-// way of a port. The caller neither makes the messages nor reads the answers.
+// BenchmarkTakeStream answers messages of a hundred takes each, one after the other,
+// through a port. The caller neither makes the messages nor reads the answers.
 func BenchmarkTakeStream(b *testing.B) {
 	const takes = 100
 	d := servertest.Start(b, servertest.BenchLimits)

@@ -43,8 +43,8 @@ func TestGiveBackToChangedLimitsIsRefused(t *testing.T) {
 		for _, c := range []struct {
 			name  string
 			texts []string // of the limits file, one after the other
-			// started makes each file that of another daemon, which learns only from
-			// taken_by that others were in force.
+			// started loads each file in a new daemon, which learns only from taken_by
+			// that others were in force.
 			started bool
 		}{
 			{"a reload", []string{userLimits(second), userLimits(hour)}, false},

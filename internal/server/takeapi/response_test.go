@@ -12,8 +12,8 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// timeOf returns a time to wait as responses have it: unset for none, and for
-// ever.
+// timeOf returns a time to wait as in responses: unset for none, and for one without
+// end.
 func timeOf(d time.Duration) *durationpb.Duration {
 	if d <= 0 {
 		return nil
@@ -74,7 +74,7 @@ func FuzzTakeResponse(f *testing.F) {
 		}
 		wire, err := proto.Marshal(want)
 		if err != nil {
-			return // no limits file has a name that is no text
+			return // no limits file has a name that is not text
 		}
 		got := new(ratelimitv1.TakeResponse)
 		out := c.appendTakeResponse(nil)

@@ -19,27 +19,27 @@ import (
 
 const (
 	// takesInFlight is how many requests of one stream are decided at a time if the
-	// store waits. A caller that does not read is held up when so many answers wait
+	// store waits. A caller that does not read is held back when this many answers wait
 	// for it. They take up to a megabyte.
 	takesInFlight = (1 << 20) / waitingItemCost
 	// takeStreamCost is what an idle stream holds, in bytes: its goroutines.
 	takeStreamCost = 32 << 10
-	// streamMessage is after how many bytes of answers the next message begins. A
-	// message is longer by one answer at most.
+	// streamMessage is how many bytes of answers a message has before the next one
+	// begins. A message is longer by one answer at most.
 	streamMessage = 64 << 10
 )
 
-// takeStream decides the requests of a stream as they come. It ends when the
-// caller has sent all or goes, when the server stops, and when the connection is
-// old. All requests that were read are answered then, and no other is decided.
+// takeStream decides the requests of a stream as they come. It ends when the caller has
+// sent all or disconnects, when the server stops, and when the connection is old. Then
+// all requests that were read are answered, and no others are decided.
 type takeStream struct {
 	*API
 	grpc.ServerStream
 	account *accounts.Account
 	ctx     context.Context // of the requests
 
-	// mu is held while a message is taken over, so that no message is taken over
-	// once stopped is set.
+	// mu is held while a message is taken over, so that none is taken over once stopped
+	// is set.
 	mu      sync.Mutex
 	stopped bool
 
@@ -96,7 +96,7 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 
 // drained ends a stream before its caller does.
 func (s *takeStream) drained(why string) error {
-	// This tells it from the UNAVAILABLE of a proxy.
+	// This distinguishes it from the UNAVAILABLE of a proxy.
 	s.SetTrailer(metadata.Pairs("ratelimit-drained", "true"))
 	return status.Error(codes.Unavailable, why+"; what has no answer was not decided")
 }
@@ -115,7 +115,7 @@ func (t *streamTakes) ReadWire(message string) error {
 	return err
 }
 
-// streamAnswers is a TakeStreamResponse in its bytes.
+// streamAnswers is the bytes of a TakeStreamResponse.
 type streamAnswers struct {
 	accounts.Charge
 	bytes []byte
@@ -123,7 +123,7 @@ type streamAnswers struct {
 
 func (a *streamAnswers) AppendWire([]byte) []byte { return a.bytes }
 
-// Release does nothing: the bytes are the answer's.
+// Release does nothing: the bytes belong to the answer.
 func (a *streamAnswers) Release() {}
 
 // read takes over messages until there are no more. takeStream does not wait for
@@ -149,7 +149,7 @@ func (s *takeStream) read() (err error) {
 	}
 }
 
-// takeOver has each request of a message answered.
+// takeOver answers each request of a message, or has it answered.
 func (s *takeStream) takeOver(t *streamTakes) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +166,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 			continue
 		}
 		slots := 1
-		if first { // it pays for the message, which all of them keep
+		if first { // it pays for the message, which all requests keep
 			slots += min(len(t.message)/waitingItemCost, takesInFlight/2)
 		}
 		first = false
@@ -184,7 +184,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 	return nil
 }
 
-// hold waits until there is room for more in flight.
+// hold waits until there is room for this many more slots in flight.
 func (s *takeStream) hold(slots int) error {
 	for range slots {
 		if err := s.slot(); err != nil {
@@ -205,7 +205,7 @@ func (s *takeStream) slot() error {
 		return nil
 	default:
 	}
-	s.account.Add(transport.StreamWindow) // for requests that are not read meanwhile
+	s.account.Add(transport.StreamWindow) // for requests that are not read while it waits
 	defer s.account.Add(-transport.StreamWindow)
 	select {
 	case s.slots <- struct{}{}:
@@ -258,7 +258,7 @@ func (s *takeStream) send(answers []byte) error {
 	return s.SendMsg(&streamAnswers{accounts.Charge{Account: s.account}, answers})
 }
 
-// write sends answers until all are sent. Answers that are there together share
+// write sends answers until all are sent. Answers that are ready together share
 // messages.
 func (s *takeStream) write() error {
 	var failed error

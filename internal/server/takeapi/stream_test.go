@@ -222,8 +222,8 @@ func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
 			t.Parallel()
 			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) {
-				// On a busy machine the grace is short in which a stream on an aged connection
-				// ends, which is half of it.
+				// A stream on an aged connection has half of the grace to end, which is
+				// short on a busy machine.
 				o.StoreWaits, o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = waits, time.Second, 3*time.Second
 			})
 			// The first stream begins with the connection. The others begin on the aged
@@ -250,8 +250,7 @@ func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 	}
 }
 
-// A caller that does not read is held up; its answers do not pile up in
-// memory.
+// A caller that does not read is held back; its answers do not pile up in memory.
 func TestTakeStreamHoldsUpASlowReader(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {

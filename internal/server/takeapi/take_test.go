@@ -95,7 +95,7 @@ func TestTakeTellsEverything(t *testing.T) {
 		if !proto.Equal(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", a, got, want)
 		}
-		// 2 of 1 are denied, and told when they are not.
+		// 2 of 1 are denied, and the answer says when they are not.
 		denied := d.Take("free=x", a.String()+"=x:2")
 		want.Allowed, l.Allowed, l.TakenAt, want.DeniedBy = false, false, 0, new(uint32)
 		l.RetryAfter = l.ResetAfter
@@ -250,8 +250,8 @@ func TestTakeManyAnswersEachTake(t *testing.T) {
 	}
 }
 
-// TakeMany matches its takes twice: to bound the answer, and to decide. What is
-// wrong with one is told after the second as well.
+// TakeMany matches its takes twice: to bound the answer, and to decide. What is wrong
+// with one is also reported after the second match.
 func TestTakeManyRefusesTheTakeWithInvalidNumbers(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.TakeLimits)

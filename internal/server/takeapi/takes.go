@@ -16,7 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// takes is a TakeManyRequest. Its requests are decided each on its own.
+// takes is a TakeManyRequest. Each of its requests is decided by itself.
 type takes struct {
 	accounts.Charge
 	api   *API
@@ -30,10 +30,10 @@ type item struct {
 	number uint64
 	call   takeCall
 	err    error
-	// traceparent is what the caller of a stream says of its span; it may be any
+	// traceparent is what the caller of a stream says about its span; it may be any
 	// text.
 	traceparent string
-	// isStreamed is whether it came on a stream.
+	// isStreamed says whether it came on a stream.
 	isStreamed bool
 	// span is its part of the span of a TakeManyRequest, or nil.
 	span *tracing.Span
@@ -41,7 +41,7 @@ type item struct {
 	slots int
 }
 
-// An item holds so many bytes until it is answered: its call and its answer, and a
+// An item holds this many bytes until it is answered: its call and its answer, and a
 // goroutine's stack if the store waits.
 const (
 	itemCost        = 6 << 10
@@ -100,7 +100,8 @@ func (t *takes) ReadWire(message string) error {
 // Holds returns 0, since ReadWire has charged the requests.
 func (t *takes) Holds() int64 { return 0 }
 
-// readItem reads a request that began then into an item, with its number if it has one.
+// readItem reads a request that began at began into an item, with its number if it has
+// one.
 func (a *API) readItem(it *item, message string, isNumbered bool, began time.Duration) {
 	*it = item{call: takeCall{a.Decider.Call(began)}, isStreamed: isNumbered}
 	var err error

@@ -12,8 +12,8 @@ import (
 )
 
 // Each request of a stream has a span of its own, and the stream has none: it carries
-// the requests of many callers, and brings their spans beside each. The requests of
-// TakeMany have the caller of the call, which has one span.
+// the requests of many callers, each with the caller's span beside it. The requests of
+// TakeMany come from the caller of the call, which has one span.
 var streamCall = endpoint.RPC(ratelimitv1.RateLimitService_TakeStream_FullMethodName)
 
 // answerStreamed answers an item of a stream, in a span if it is sampled.
@@ -25,7 +25,7 @@ func (a *API) answerStreamed(ctx context.Context, it *item) error {
 	return endpoint.InSpan(span, func() error { return a.Answer(ctx, it.call.Call, nil) })
 }
 
-// part has an item be answered as a part of a span.
+// part returns a context in which an item is answered as a part of a span.
 func (it *item) part(ctx context.Context, of *tracing.Span) context.Context {
 	ctx, it.span = of.Part(ctx)
 	return ctx

@@ -11,8 +11,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// These are the messages of proto/ratelimit/v1/ratelimit.proto, by the numbers of
-// their fields. They are read and written as those of package envoyrls are.
+// These are the messages of proto/ratelimit/v1/ratelimit.proto, by the numbers of their
+// fields. They are read and written like those of package envoyrls.
 
 // unmarshalTake reads a TakeRequest into an empty call, which keeps parts of it.
 func (c takeCall) unmarshalTake(request string) error {
@@ -67,15 +67,14 @@ func (c takeCall) unmarshalAsked(message string) error {
 	return f.Err
 }
 
-// numbers are those of a descriptor's own limit.
+// numbers are the numbers of a descriptor's own limit.
 type numbers struct {
 	requests, burst uint32
 	seconds         int64
 	nanos           int32
 }
 
-// unmarshal reads Numbers. A message that comes in several parts is the sum of
-// them.
+// unmarshal reads Numbers. A message that comes in several parts is their sum.
 func (n *numbers) unmarshal(message string) error {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
@@ -153,8 +152,8 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	return dst
 }
 
-// appendLimitStatus appends the Limit that says what limit j of descriptor i decided
-// about a hit, and what the hit took.
+// appendLimitStatus appends a Limit: what limit j of descriptor i decided about a hit,
+// and what the hit took.
 func (c takeCall) appendLimitStatus(dst []byte, i, j int) []byte {
 	o := &c.Outcomes[i]
 	l, d, t := o.Limits[j], &o.Decisions[j], c.Taken(o, j)
@@ -184,7 +183,7 @@ func (c takeCall) appendLimitStatus(dst []byte, i, j int) []byte {
 	return wire.EndMessage(dst, start)
 }
 
-// appendWait appends a time to wait as a Duration, if there is one and it ends.
+// appendWait appends a time to wait as a Duration, if there is a wait and it ends.
 func appendWait(dst []byte, field protowire.Number, d time.Duration) []byte {
 	if d <= 0 {
 		return dst

@@ -89,8 +89,8 @@ func settled(d *durationpb.Duration) *durationpb.Duration {
 	return &durationpb.Duration{Seconds: min(max(seconds, -decades), decades), Nanos: int32(nanos)}
 }
 
-// known reads a message with protobuf. It drops unknown fields and settles
-// periods; a missing one is a period of nothing.
+// known reads a message with protobuf. It drops unknown fields and settles periods; a
+// missing period becomes an empty one.
 func known(in []byte, m proto.Message, takes func() []*ratelimitv1.TakeRequest) error {
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(in, m); err != nil {
 		return err
@@ -105,8 +105,8 @@ func known(in []byte, m proto.Message, takes func() []*ratelimitv1.TakeRequest) 
 	return nil
 }
 
-// FuzzTakeBytes compares the reader of a TakeRequest with protobuf's: both
-// read and refuse the same.
+// FuzzTakeBytes compares the reader of a TakeRequest with protobuf's: both read the
+// same and refuse the same.
 func FuzzTakeBytes(f *testing.F) {
 	for _, seed := range takeSeeds(f) {
 		f.Add(seed)
