@@ -1,5 +1,5 @@
 // Package memstore keeps the states of limits in this process's memory: it is the
-// default store, for one daemon on one machine. It imports bucket alone.
+// default store, for one daemon on one machine. It imports only bucket.
 //
 // Keys are spread over shards, each with a lock of its own. A group locks the
 // shards of all its keys, in their order, so that it is atomic and cannot
@@ -33,27 +33,26 @@ const (
 	Evict
 )
 
-// maxSkew is how far ahead of the clock a state's last moment lies at most. The
+// maxSkew is the most by which a state's last moment may be ahead of the clock. The
 // store's own clock never goes back; one that a test injects may.
 var maxSkew = bucket.DefaultMaxClockSkew.Microseconds()
 
-// fullRetry is the retry time of a hit that is denied because there is no room: by
-// then the sweep has passed all shards.
+// fullRetry is the retry time of a hit that is denied because there is no room: by then
+// the sweep has visited all shards.
 const fullRetry = sweepEvery
 
 // Options of a Store.
 type Options struct {
-	// MaxKeys is the most keys that are kept; at least 1.
+	// MaxKeys is the maximum number of keys; at least 1.
 	MaxKeys int64
-	// MaxBytes is about the most bytes that all keys and states take; 0 means
-	// no bound, beside that by MaxKeys.
+	// MaxBytes is about the maximum number of bytes of all keys and states; 0 means no
+	// bound besides MaxKeys.
 	MaxBytes int64
-	// WhenFull says how hits on new keys are decided if there is no room, and how
-	// those of new holders. The state of a sliding_window or sliding_log also grows
-	// with its hits; if there is no room for that, hits share spans, and may count
-	// for longer.
+	// WhenFull says how hits on new keys, and hits of new holders, are decided if there
+	// is no room. The state of a sliding_window or sliding_log also grows with its
+	// hits; if there is no room for that, hits share spans, and may count for longer.
 	WhenFull WhenFull
-	// Ordered asks for the Seq of decisions, which costs all of them a counter.
+	// Ordered asks for the Seq of decisions, at the cost of a counter that all share.
 	Ordered bool
 	// Clock returns the time in microseconds since the Unix epoch; nil means the
 	// wall clock at the time of New plus the monotonic time since.
@@ -62,8 +61,8 @@ type Options struct {
 
 // Stats are numbers of a Store.
 type Stats struct {
-	Keys     int64 // now, with expired ones that are not yet removed
-	Bytes    int64 // that the keys and their states take now, about
+	Keys     int64 // now, including expired ones that are not yet removed
+	Bytes    int64 // about what the keys and their states take now
 	Evicted  int64 // keys since New that were forgotten to make room
 	Degraded int64 // hits since New that found no room
 
@@ -73,7 +72,7 @@ type Stats struct {
 // Store is a bucket.Store in memory.
 type Store struct {
 	clock    func() int64
-	start    int64 // of the clock
+	start    int64 // by the clock
 	maxKeys  int64
 	maxBytes int64
 	whenFull WhenFull
@@ -118,7 +117,8 @@ func New(o Options) *Store {
 }
 
 // shardsFor returns the number of shards, a power of two: up to 256 for little
-// contention, but so few that a shard has some keys to choose one to evict from.
+// contention, but few enough that a shard has several keys to choose from when it
+// evicts one.
 func shardsFor(maxKeys int64) int {
 	n := 256
 	for n > 1 && maxKeys/int64(n) < 64 {
@@ -127,7 +127,7 @@ func shardsFor(maxKeys int64) int {
 	return n
 }
 
-// Stats returns the numbers of the moment.
+// Stats returns the current numbers.
 func (s *Store) Stats() Stats {
 	return Stats{
 		Keys: s.keys.Load(), Bytes: s.bytes.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load(),
@@ -153,7 +153,7 @@ func (s *Store) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.De
 	return s.run(hits, decisions, s.take)
 }
 
-// Check implements bucket.Store; it fails as Take does.
+// Check implements bucket.Store; it fails like Take.
 func (s *Store) Check(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	return s.run(hits, decisions, s.check)
 }
@@ -175,8 +175,8 @@ func (s *Store) run(hits []bucket.Hit, decisions []bucket.Decision, decide func(
 	return nil
 }
 
-// next returns the Seq of a locked group: keys are locked while their decisions get
-// it, so it grows with each decision about one of them.
+// next returns the Seq of a locked group. Keys are locked while their decisions get it,
+// so it grows with each decision about a key.
 func (s *Store) next() uint32 {
 	if !s.ordered {
 		return 0
@@ -184,8 +184,8 @@ func (s *Store) next() uint32 {
 	return s.seq.Add(1)
 }
 
-// GiveBack implements bucket.Store; it fails as Take does. It skips decisions from
-// before New, whose charges are in none of the states.
+// GiveBack implements bucket.Store; it fails like Take. It skips decisions from before
+// New, whose charges are in none of the states.
 func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
@@ -197,7 +197,7 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	clock, allowed := s.clock(), bucket.GroupAllowed(g.hits, g.decisions)
 	seq := s.next()
 	for i, e := range g.items {
-		// Before the first is given back, which may put a state further ahead.
+		// Mend before the first give-back, which may move a state further ahead.
 		if h, d := &g.hits[i], &g.decisions[i]; e != nil && d.At >= s.start && bucket.Charged(h, d, allowed) {
 			h.Limit.Mend(&e.state, clock, maxSkew)
 		}
@@ -222,8 +222,8 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 	return nil
 }
 
-// group is a group of hits with distinct keys, their items and their decisions, and
-// the memory to decide it.
+// group is a group of hits with distinct keys, their items and their decisions, and the
+// memory for deciding it.
 type group struct {
 	hits      []bucket.Hit
 	of        []int   // for each hit of the caller, its index in hits
@@ -354,7 +354,7 @@ func (s *Store) decide(g *group, clock int64) (allowed bool) {
 	return bucket.GroupAllowed(g.hits, g.decisions)
 }
 
-// denyPeek denies a peek where there is no room for what a cost of 1 would need.
+// denyPeek denies a peek if there is no room for what a cost of 1 would need.
 func (s *Store) denyPeek(g *group, i int, clock int64) {
 	keys, bytes := s.needs(g, i, 0)
 	if keys+bytes > 0 && !s.hasRoom(keys, bytes) && g.shard(s, i).sweep(s, 64, clock) == 0 {
@@ -362,9 +362,9 @@ func (s *Store) denyPeek(g *group, i int, clock int64) {
 	}
 }
 
-// needs returns how many keys and bytes hit i needs room for if it is charged a cost:
-// a new key, and the slot of a holder who has none yet. pending is how many hits before
-// it are about to take slots of the same key, which have the room that they need.
+// needs returns how many keys and bytes hit i needs room for if it is charged a cost: a
+// new key, and the slot of a holder that has none yet. pending is how many hits before
+// it are about to take slots of the same key, and have the room for that.
 func (s *Store) needs(g *group, i int, pending int64) (keys, bytes int64) {
 	h, e := &g.hits[i], g.items[i]
 	if e == nil && pending == 0 {
@@ -373,8 +373,8 @@ func (s *Store) needs(g *group, i int, pending int64) (keys, bytes int64) {
 	return keys, bytes + s.slotOf(g, i, pending)
 }
 
-// slotOf returns how many bytes the slot takes that hit i is about to take, after those
-// that are pending: 0 if its holder has one, or if it has no holder.
+// slotOf returns the bytes of the slot that hit i is about to take, after those that
+// are pending: 0 if its holder has a slot, or if it has no holder.
 func (s *Store) slotOf(g *group, i int, pending int64) int64 {
 	h, d := &g.hits[i], &g.decisions[i]
 	if h.Holder == "" || !d.Allowed() {
@@ -386,8 +386,8 @@ func (s *Store) slotOf(g *group, i int, pending int64) int64 {
 	return new(bucket.State).Growth(h.Holder, pending)
 }
 
-// check decides a locked group. It inserts no items, but looks for room for them
-// as take does. Nobody gets its decisions for an answer, so it counts none.
+// check decides a locked group. It inserts no items, but looks for room for them like
+// take. Its decisions are not anybody's answer, so it counts none as degraded.
 func (s *Store) check(g *group, clock int64) {
 	allowed := s.decide(g, clock)
 	keys, bytes := int64(0), int64(0) // needed by the hits so far
@@ -446,10 +446,10 @@ func (s *Store) take(g *group, clock int64) {
 }
 
 // admit inserts the new keys of a group that is allowed so far, and finds room for its
-// new holders. It reports false if the group is denied because there is none.
+// new holders. It reports false if the group is denied for lack of room.
 func (s *Store) admit(g *group, clock int64) bool {
 	var pending bucket.Pending
-	slots := int64(0) // bytes of those that hits so far are about to take
+	slots := int64(0) // bytes of the slots that hits so far are about to take
 	for i, e := range g.items {
 		h := &g.hits[i]
 		if e != nil && h.Holder == "" || h.Cost <= 0 || !bucket.Due(h, &g.decisions[i], true) {
@@ -473,8 +473,8 @@ func (s *Store) admit(g *group, clock int64) bool {
 	return true
 }
 
-// makeRoomForSlot finds room for so many bytes: for the slot that hit i is about to
-// take, and for those of hits before it. If there is none, it reports false, and the
+// makeRoomForSlot finds room for this many bytes: for the slot that hit i is about to
+// take, and for those of hits before it. If there is no room, it reports false, and the
 // hit's decision is degraded or denied.
 func (s *Store) makeRoomForSlot(g *group, i int, clock, bytes int64) bool {
 	if s.hasRoom(0, bytes) {
@@ -492,8 +492,8 @@ func (s *Store) makeRoomForSlot(g *group, i int, clock, bytes int64) bool {
 	return s.whenFull == Evict && s.evict(sh, func() bool { return s.hasRoom(0, bytes) })
 }
 
-// takeNoSlot has hit i take no slot, if it has a holder: there is no room for it. If
-// its key is not kept, it is decided as the key's first.
+// takeNoSlot makes hit i take no slot, if it has a holder: there is no room for the
+// slot. If its key is not kept, the hit is decided as the key's first.
 func (g *group) takeNoSlot(i int) {
 	if g.hits[i].Holder == "" {
 		return
@@ -515,7 +515,7 @@ func (s *Store) charge(e *item, h *bucket.Hit, clock int64, d *bucket.Decision) 
 	s.recount(e, before)
 }
 
-// recount counts the bytes by which a state grew or shrank, which had before.
+// recount counts the bytes by which a state grew or shrank; it had before bytes.
 func (s *Store) recount(e *item, before int64) {
 	if grown := e.state.Bytes() - before; grown != 0 {
 		e.bytes += grown
@@ -523,9 +523,9 @@ func (s *Store) recount(e *item, before int64) {
 	}
 }
 
-// insert makes an item for hit i, which has none and will be charged; or finds the one
-// of another holder of the group. If there is no room, it returns nil, and the hit's
-// decision is degraded or denied.
+// insert makes an item for hit i, which has none and will be charged, or finds the one
+// that another holder of the group got. If there is no room, it returns nil, and the
+// hit's decision is degraded or denied.
 func (s *Store) insert(g *group, i int, clock int64) *item {
 	d := &g.decisions[i]
 	sh := g.shard(s, i)
@@ -590,12 +590,12 @@ func (g *group) deny(d *bucket.Decision) {
 	d.RetryAfter = fullRetry
 }
 
-// hasRoom reports whether there is room for so many more keys and bytes.
+// hasRoom reports whether there is room for this many more keys and bytes.
 func (s *Store) hasRoom(keys, bytes int64) bool {
 	return s.keys.Load()+keys <= s.maxKeys && s.bytes.Load()+bytes <= s.maxBytes
 }
 
-// reserve counts one more key of so many bytes, and reports whether there was room.
+// reserve counts one more key of this many bytes, and reports whether there was room.
 func (s *Store) reserve(bytes int64) bool {
 	if s.keys.Add(1) <= s.maxKeys {
 		if s.bytes.Add(bytes) <= s.maxBytes {
