@@ -113,7 +113,8 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 }
 
 // decideOnce decides a call, and reports whether the assignments were surely in force
-// until the store had decided. If not, whatever was taken was given back.
+// until the store had decided. If not, whatever was taken was given back; what has
+// refunds cannot be, and is marked as degraded instead.
 func (d *Decider) decideOnce(ctx context.Context, c *Call) (isSure bool, _ error) {
 	defer d.pins.enter(c.pin).leave() // a change of assignments waits for it
 	tenure, ok := uint64(0), true

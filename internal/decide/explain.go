@@ -276,7 +276,7 @@ type Resettable struct {
 // Resettable returns the states of a subject: of all limits of its rule, whatever plan
 // is in force, or of the one that limit names. They do not include the states of limits
 // that requests bring with a period that no limit of the rule has: nobody knows these
-// periods. Its error is a status: INVALID_ARGUMENT if there is no such domain or limit.
+// periods. Its error is Invalid if there is no such domain or limit.
 func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
 	inForce := d.Live.Rules()
 	if inForce == nil {

@@ -67,8 +67,8 @@ var errLimitsChanged = errorOf(Changed,
 
 // GiveBack gives back a take of the call's descriptors. all has what the response said
 // of each limit. It gives back everything, or nothing if a limit has changed since. The
-// decisions of the call's outcomes then have only the moments of the give-back, and
-// none for what was not taken.
+// decisions of the call's outcomes then say only when it was given back, and by whom;
+// those of what was not taken say nothing.
 func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	if err := d.Match(c); err != nil {
 		return err

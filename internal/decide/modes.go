@@ -77,8 +77,7 @@ func (c *Call) replace() {
 		return found // none is empty
 	}
 	for i := range c.Outcomes {
-		// A limit that a descriptor brings has no name by which others could replace
-		// it.
+		// Nobody replaces a limit that a descriptor brings.
 		if o := &c.Outcomes[i]; o.Own == nil && o.Refusal == NotRefused && slices.ContainsFunc(o.Limits, isReplaced) {
 			o.Limits = slices.DeleteFunc(slices.Clone(o.Limits), isReplaced)
 		}

@@ -21,7 +21,7 @@ const (
 	// maxNotApplied bounds how many of them are shown for one request, and
 	// maxNotAppliedEach for one descriptor.
 	maxNotApplied, maxNotAppliedEach = 20, 5
-	// maxShuffled is how many entries are looked up in other orders; there are 325.
+	// maxShuffled is how many entries are looked up in all orders; there are 325.
 	maxShuffled = 5
 	// maxFirstKeys is how many keys are compared with the first of a descriptor.
 	maxFirstKeys = 16

@@ -12,7 +12,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-func TestConformance(t *testing.T) {
+func TestStoreConformance(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		mode   redisconn.Mode

@@ -1,6 +1,6 @@
 // Package redisstore keeps the states of limits in Redis: one server, a master
 // behind Sentinel, or Redis Cluster, shared by any number of daemons. It imports
-// bucket, fallback, redisconn and logthin.
+// bucket, fallback, redisconn, timespan and logthin.
 //
 // One script decides (script/). Every key begins with the prefix and one of a fixed
 // number of hash tags, <prefix>{<tag>}:, chosen by its place, so that keys of equal

@@ -474,8 +474,9 @@ func (s *Store) admit(g *group, clock int64) bool {
 }
 
 // makeRoomForSlot finds room for this many bytes: for the slot that hit i is about to
-// take, and for those of hits before it. If there is no room, it reports false, and the
-// hit's decision is degraded or denied.
+// take, and for those of hits before it. It may evict for that, which marks the hit's
+// decision as degraded. If there is no room, it reports false, and the decision is
+// degraded or denied.
 func (s *Store) makeRoomForSlot(g *group, i int, clock, bytes int64) bool {
 	if s.hasRoom(0, bytes) {
 		return true
@@ -524,8 +525,9 @@ func (s *Store) recount(e *item, before int64) {
 }
 
 // insert makes an item for hit i, which has none and will be charged, or finds the one
-// that another holder of the group got. If there is no room, it returns nil, and the
-// hit's decision is degraded or denied.
+// that another holder of the group got. It may evict for that, which marks the hit's
+// decision as degraded. If there is no room, it returns nil, and the decision is
+// degraded or denied.
 func (s *Store) insert(g *group, i int, clock int64) *item {
 	d := &g.decisions[i]
 	sh := g.shard(s, i)

@@ -162,8 +162,8 @@ func (e *Endpoint) toStatus(ctx context.Context, err error) error {
 }
 
 // MessageBound returns the size of the largest message that can hold this many bytes of
-// text within the other bounds; larger ones are refused unread. Messages of a stream
-// are read up to 16 KiB of requests, whatever the bounds of one request.
+// text within the other bounds; larger ones are refused unread. It is at least 32 KiB,
+// since messages of a stream may have 16 KiB of requests, whatever the bounds of one.
 func MessageBound(b decide.Bounds) int {
 	const (
 		overhead = 16 // of an entry or descriptor: tags and lengths

@@ -156,7 +156,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
     return write(now, count + cost, spans, now)
   end
 
-  -- Takes cost from the same slot that the hit at that moment went into.
+  -- Takes cost from the span that the hit at that moment went into.
   local function give_back(cost, count, now, value, oldest, taken)
     for i = oldest, value and #value or 0, SPAN do
       local first, last, n = unpack_doubles('<ddd', value, i)
