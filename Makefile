@@ -21,6 +21,8 @@ BUF         := $(TOOL) buf
 # which lint, the image and the daemons of tests have too. The tests with the race
 # detector have run go vet.
 PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off
+# Tests that compare allocations, or that do less with the race detector.
+PLAIN_TESTS := Allocate|AnswersAreThoseOfTheModel|AuthPathCountsAsServersServeIt|StoreConformance
 # What the API was when callers last were told of it; buf breaking compares.
 API_BASELINE := proto/baseline.binpb
 
@@ -41,12 +43,11 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 # As in lint: the daemon is compiled once, with what packages share.
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) -pgo=off
 test: tools ## run every test, with the race detector
-	$(GO) test -race -shuffle=on -timeout 18m ./...
+	@# All modules at once, since many tests wait more than they compute.
+	$(GO) test -race -shuffle=on -timeout 18m ./... $(MODULES:%=./%/...)
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
-	$(PLAIN_TEST) -run 'Allocate|^(TestAnswersAreThoseOfTheModel|TestAuthPathCountsAsServersServeIt)$$' ./internal/... ./internal/bucket/...
 	$(PLAIN_TEST) ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
-	$(PLAIN_TEST) -run '^TestConformance$$' ./internal/redisstore
-	@for dir in $(MODULES); do (set -x; cd $$dir && $(GO) test -race -shuffle=on ./...) || exit 1; done
+	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: tools
 tools: # what the tests run
