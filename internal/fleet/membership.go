@@ -233,7 +233,6 @@ func (m *Membership) SignIn(ctx context.Context) error {
 		}
 		return err
 	}
-	m.failureLines.Reset()
 	m.rollMu.Lock()
 	m.rolls.see(r.roll, m.clock())
 	m.rollMu.Unlock()

@@ -75,7 +75,6 @@ func (s *Store) Run(ctx context.Context) {
 			pause(ctx, retryEvery)
 		} else {
 			s.failure.Store(nil)
-			s.failureLines.Reset()
 			s.doze(ctx)
 		}
 		var more []chan<- error

@@ -20,8 +20,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// A daemon may take longer than 2 s on a busy machine to have a change in force.
-func init() { maxAwait = 6 * time.Second }
+// A daemon may take longer than 2 s on a busy machine to have a change in force, and longer
+// than 0.3 s to say what Redis lacks.
+func init() { maxAwait, hearWithin = 6*time.Second, 3*time.Second }
 
 func newStore(t testing.TB, addr string, daemons func(context.Context) (Awaited, error)) *Store {
 	t.Helper()

@@ -161,7 +161,7 @@ func TestDaemonThatStartsHearsOfALoss(t *testing.T) {
 	awaited, known := awaiting("fresh")
 	awaited.Store(&redislog.Awaited{IDs: []string{"fresh"}, Lacks: time.Hour})
 	fresh := startLoaded(t, c, redislog.Options{ID: "fresh", Awaited: known})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := fresh.CatchUp(ctx); err == nil {
 		t.Error("it has caught up with nothing")

@@ -216,9 +216,6 @@ func (l *Line) Run(ctx context.Context) {
 			}
 			continue
 		}
-		if len(questions) > 0 {
-			l.failureLines.Reset()
-		}
 		for _, m := range questions {
 			l.reply(ctx, m)
 		}
