@@ -28,6 +28,9 @@ type batcher struct {
 	// sends what was waiting when it began.
 	leader  *pipeline
 	leading leading
+	// led is the request of the caller who leads: it cannot leave before the batch is
+	// back.
+	led *request
 
 	wake, watchWake chan struct{}
 	running         sync.WaitGroup
@@ -84,7 +87,7 @@ func (b *batcher) enqueue(r *request, mayLead bool) (leads bool, _ error) {
 		b.due = r.deadline
 	}
 	if mayLead && b.leading == nobodyLeads && b.idle == b.bounds.InFlight {
-		b.leading = gathering
+		b.leading, b.led = gathering, r
 		b.running.Add(1)
 		return true, nil
 	}
@@ -112,7 +115,7 @@ func (b *batcher) wakeOne() {
 // endLead ends the lead of a caller, whose batch is back.
 func (b *batcher) endLead() {
 	b.mu.Lock()
-	b.leading = nobodyLeads
+	b.leading, b.led = nobodyLeads, nil
 	if len(b.waiting) > 0 {
 		b.wakeOne()
 	}
@@ -300,6 +303,9 @@ const farOff = 365 * 24 * time.Hour
 // expire abandons the requests that are due, and notes when the next one is.
 func (b *batcher) expire(requests []*request, now time.Time, slack time.Duration) {
 	for _, r := range requests {
+		if r == b.led {
+			continue
+		}
 		r.expire(now, slack)
 		if r.deadline.Before(b.due) && r.status.Load() != abandoned {
 			b.due = r.deadline
