@@ -46,7 +46,7 @@ test: tools ## run every test, with the race detector
 	@# work is all modules of go.work, at once: many tests wait more than they compute.
 	$(GO) test -race -shuffle=on -timeout 18m work
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
-	$(PLAIN_TEST) ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
+	$(PLAIN_TEST) ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
 	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: tools

@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 )
 
 // subject returns a subject with the entries "key=value".
@@ -508,7 +509,7 @@ func fillWith(table *assign.Table, n int, change func(*assign.Assignment, int)) 
 // bytesOf returns how many bytes each of many assignments takes, and has them removed.
 func bytesOf(t *testing.T, change func(*assign.Assignment, int)) float64 {
 	t.Helper()
-	const n = 250_000 // the maps are as full as with a million
+	n := 15_625 * racetest.Fewer(16) // the maps are as full as with a million
 	before := heaptest.InUse()
 	table := assign.NewTable()
 	fillWith(table, n, change)
