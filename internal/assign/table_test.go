@@ -509,7 +509,7 @@ func fillWith(table *assign.Table, n int, change func(*assign.Assignment, int)) 
 // bytesOf returns how many bytes each of many assignments takes, and has them removed.
 func bytesOf(t *testing.T, change func(*assign.Assignment, int)) float64 {
 	t.Helper()
-	n := 15_625 * racetest.Fewer(16) // the maps are as full as with a million
+	n := 125_000 * racetest.Fewer(2) // the maps are as full as with a million
 	before := heaptest.InUse()
 	table := assign.NewTable()
 	fillWith(table, n, change)
