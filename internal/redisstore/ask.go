@@ -93,13 +93,13 @@ func (s *Store) TakeDegraded(ctx context.Context, hits []bucket.Hit, decisions [
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.fallback.Take(ctx, hits, decisions, cause); err != nil {
-		return err
+	err := s.fallback.Take(ctx, hits, decisions, cause)
+	if ctx.Err() == nil {
+		var degraded fallback.Degraded
+		s.fallback.Add(&degraded, hits, fallback.Unsure)
+		s.fallback.Count(&degraded)
 	}
-	var degraded fallback.Degraded
-	s.fallback.Add(&degraded, hits, fallback.Unsure)
-	s.fallback.Count(&degraded)
-	return nil
+	return err
 }
 
 // countDegraded counts a decided request if the fallback decided some of it, and
