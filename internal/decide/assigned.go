@@ -11,6 +11,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
+// assigned returns what is assigned to the descriptor; table has the assignments of its
+// domain, and is nil if there are none.
+func (d *Descriptor) assigned(table *assign.DomainTable, now func() int64) (found assign.Found) {
+	switch {
+	case d.Found != nil:
+		found = *d.Found
+	case table != nil:
+		found = table.Find(d.Entries, now)
+	}
+	return found
+}
+
 // planOf returns the plan in force of a rule with plans, or nil, and whether the
 // descriptor counts as one without a rule: it was given no plan and the rule has no
 // default, or it was given a plan that the rule does not have. A plan that is gone from
@@ -176,7 +188,7 @@ func decideSome(ctx context.Context, method storeMethod, some []bucket.Hit, whic
 
 // forgetMatch undoes Match, since the assignments have changed.
 func (c *Call) forgetMatch() {
-	c.matched, c.unmatched = false, nil
+	c.matched = false
 	c.hasReplacing, c.hasRoles, c.hasQuotas, c.hasRefusal = false, false, false, false
 	c.Denied = false
 	c.Outcomes, c.text, c.Hits, c.overrides = c.Outcomes[:0], c.text[:0], c.Hits[:0], c.overrides[:0]

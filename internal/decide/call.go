@@ -40,9 +40,8 @@ type Call struct {
 	// generation is that of the assignments by which the call was matched.
 	generation uint64
 
-	// matched is set by Match, and unmatched is its error.
-	matched   bool
-	unmatched error
+	// matched is set by Match if it finds the limits.
+	matched bool
 
 	// hasReplacing and hasRoles say that one of the rules replaces limits of others, or
 	// gives its hits a role. Most calls have neither, and skip the search for them.

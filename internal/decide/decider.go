@@ -76,71 +76,66 @@ func New(o Options) *Decider {
 // whether a request has one.
 var errNoLimits = errorOf(NotReady, "no limits are loaded yet")
 
-// loading returns the answer while it is not known who is blocked, or nil.
-func (d *Decider) loading() error {
+// inForce returns the rules in force. Its error is the answer while there are none, or
+// while it is not known who is blocked.
+func (d *Decider) inForce() (*rules.Set, error) {
+	set := d.Live.Rules()
+	if set == nil {
+		return nil, errNoLimits
+	}
 	if d.Loading == nil {
-		return nil
+		return set, nil
 	}
 	err := d.Loading()
 	if err == nil {
-		return nil
+		return set, nil
 	}
 	if refusal := d.Refuses(); refusal != nil {
-		return refusal // such a daemon loads nothing
+		return nil, refusal // such a daemon loads nothing
 	}
-	return errorOf(NotReady, "%v", err)
+	return nil, errorOf(NotReady, "%v", err)
 }
 
-// Decide fills in the outcomes of a call, one for each descriptor, and counts
-// them. Its error is the store's, or one of Match.
+// Decide fills in the outcomes of a call, one for each descriptor, and counts them. If
+// the assignments were not surely in force until the store had decided, whatever was
+// taken is given back, and the call is decided again; what has refunds cannot be given
+// back, and is marked as degraded instead. Its error is the store's, or one of Match.
 func (d *Decider) Decide(ctx context.Context, c *Call) error {
-	isSure, err := d.decideOnce(ctx, c)
-	for range maxRegains {
-		if isSure || err != nil {
-			break
+	pin := d.pins.enter(c.pin) // a change of assignments waits for it
+	defer pin.leave()
+	for tries := 1; ; tries++ {
+		tenure, ok := uint64(0), true
+		if d.Tenure != nil { // without Redis the clock's arithmetic is skipped
+			tenure, ok = d.Tenure.At(d.made.Add(c.Began))
 		}
-		// No change waits for this decision here: it has ended.
-		if cause := d.regain(ctx); cause != nil {
-			err = d.decideUnsure(ctx, c, cause)
-			break
+		if ok {
+			err := d.Match(c)
+			if err == nil && len(c.Hits) > 0 {
+				err = c.take(ctx, d.Store.Take)
+			}
+			if err != nil {
+				return err
+			}
+			isSure := d.Tenure.StillHolds(tenure)
+			if isSure || c.hasRefunds() {
+				if !isSure {
+					d.markUnsure(c)
+				}
+				d.count(c)
+				return nil
+			}
+			d.undo(ctx, c)
 		}
-		isSure, err = d.decideOnce(ctx, c)
-	}
-	if err == nil {
-		d.count(c)
-	}
-	return err
-}
-
-// decideOnce decides a call, and reports whether the assignments were surely in force
-// until the store had decided. If not, whatever was taken was given back; what has
-// refunds cannot be, and is marked as degraded instead.
-func (d *Decider) decideOnce(ctx context.Context, c *Call) (isSure bool, _ error) {
-	defer d.pins.enter(c.pin).leave() // a change of assignments waits for it
-	tenure, ok := uint64(0), true
-	if d.Tenure != nil { // without Redis the clock's arithmetic is skipped
-		tenure, ok = d.Tenure.At(d.made.Add(c.Began))
-	}
-	if !ok {
-		return false, nil
-	}
-	if err := d.Match(c); err != nil {
-		return false, err
-	}
-	if len(c.Hits) > 0 {
-		if err := c.take(ctx, d.Store.Take); err != nil {
-			return false, err
+		pin.leave() // no change waits for this decision any more: it has ended
+		cause := fleet.ErrNoTenure
+		if tries <= maxRegains {
+			cause = d.regain(ctx)
+		}
+		pin = d.pins.enter(c.pin)
+		if cause != nil {
+			return d.decideUnsure(ctx, c, cause)
 		}
 	}
-	switch {
-	case d.Tenure.StillHolds(tenure):
-	case c.hasRefunds():
-		d.markUnsure(c)
-	default:
-		d.undo(ctx, c)
-		return false, nil
-	}
-	return true, nil
 }
 
 // storeMethod is Take or Check of a store.

@@ -297,11 +297,11 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 	}
 	c := d.NewCall()
 	c.Domain = domain
-	for i, plan := range plans {
+	for _, plan := range plans {
 		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
 		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
-		c.addHits(found, i)
 	}
+	c.addHits(found)
 	r := Resettable{Hints: hints}
 	for i := range c.Hits {
 		h := &c.Hits[i]

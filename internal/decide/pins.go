@@ -38,7 +38,13 @@ func (p *pins) enter(row uint32) pin {
 	return pin{count}
 }
 
-func (p pin) leave() { p.count.Add(-1) }
+// leave ends the decision. A second leave does nothing.
+func (p *pin) leave() {
+	if p.count != nil {
+		p.count.Add(-1)
+		p.count = nil
+	}
+}
 
 // settle returns once all decisions that began before it was called have ended.
 // One may have read the column before it was switched and be counted there later,

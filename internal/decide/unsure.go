@@ -27,19 +27,23 @@ func (d *Decider) regain(ctx context.Context) error {
 	return d.Tenure.Regain(ctx)
 }
 
-// decideUnsure decides a call without the store, by assignments that may lack changes.
+// decideUnsure decides a call without the store, by assignments that may lack changes,
+// and counts its outcomes.
 func (d *Decider) decideUnsure(ctx context.Context, c *Call, cause error) error {
-	defer d.pins.enter(c.pin).leave()
-	if err := d.Match(c); err != nil {
+	err := d.Match(c)
+	if err != nil {
 		return err
 	}
 	d.markUnsure(c)
-	if len(c.Hits) == 0 {
-		return nil
+	if len(c.Hits) > 0 {
+		err = c.take(ctx, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+			return d.Degrade(ctx, hits, decisions, cause)
+		})
 	}
-	return c.take(ctx, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-		return d.Degrade(ctx, hits, decisions, cause)
-	})
+	if err == nil {
+		d.count(c)
+	}
+	return err
 }
 
 // markUnsure marks an answer as degraded.

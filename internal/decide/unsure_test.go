@@ -129,6 +129,28 @@ func TestDecisionWithoutTenureIsMadeAgain(t *testing.T) {
 	}
 }
 
+// A daemon that is stopped in each try does not try for ever.
+func TestDecisionThatIsNeverSureIsDegraded(t *testing.T) {
+	t.Parallel()
+	a := newAway(t)
+	tries := 0
+	var stop func()
+	stop = func() {
+		tries++
+		a.stop()
+		a.inTake.Store(&stop)
+	}
+	a.inTake.Store(&stop)
+	c := a.take(asking("user=a", 1))
+	a.inTake.Store(nil)
+	if len(c.Outcomes) != 1 || !c.IsUnsure || !c.Outcomes[0].Decisions[0].Degraded || tries != 4 {
+		t.Errorf("after %d tries: unsure %t, %+v", tries, c.IsUnsure, c.Outcomes)
+	}
+	if got := a.remaining("a"); got != 10 {
+		t.Errorf("%d remain, want 10", got)
+	}
+}
+
 // A refund cannot be taken back, so it is not made again: its answer is degraded.
 func TestRefundWithoutTenureIsMadeOnce(t *testing.T) {
 	t.Parallel()
