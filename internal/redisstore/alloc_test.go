@@ -17,7 +17,7 @@ import (
 // A command in use again allocates nothing, whatever it holds.
 func TestCommandIsMadeWithoutAllocations(t *testing.T) {
 	s := testStore(t, nil)
-	var requests []*script.Request
+	var requests []*script.Group
 	for i := range 200 {
 		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.Algorithms()[i%6], Requests: 3, Period: time.Hour})
 		h := testHit(s, l, fmt.Sprint(i), 1)
@@ -47,7 +47,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 		hits[i].Limit = buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
 	}
 	for range 2 {
-		c.Add(&script.Request{Mode: script.Take, Hits: hits, Decisions: make([]bucket.Decision, 2)})
+		c.Add(&script.Group{Mode: script.Take, Hits: hits, Decisions: make([]bucket.Decision, 2)})
 		reply = append(reply, 2000*8+1, 1000, 2000*8+1, 1000)
 	}
 	if n := testing.AllocsPerRun(100, func() {

@@ -21,7 +21,11 @@ func (s *Store) ask(ctx context.Context, now, deadline time.Time, requests []*re
 			if r.caller().traced != nil {
 				together.begin(r)
 			}
-			if err := s.submit(r, mayLead); err != nil {
+			err := s.nodeOf(r.tag).batcher.enqueue(r, mayLead)
+			for err == errClosed && !s.closed.Load() { // the tag has just moved
+				err = s.nodeOf(r.tag).batcher.enqueue(r, mayLead)
+			}
+			if err != nil {
 				r.by = decidedBy{unasked, err}
 			}
 		}

@@ -16,17 +16,17 @@ type batcher struct {
 	node   *node
 	bounds BatchBounds
 
-	mu        sync.Mutex
-	waiting   []*request
-	turns     turns
-	pipelines []*pipeline // the last one is leader
-	due       time.Time   // no request's deadline is sooner
-	idle      int         // pipelines without anything to send, except leader
-	resting   bool        // whether the watch sleeps
-	closed    bool
-	// leader is used by the caller who leads, while all others sleep or wake up: it
-	// sends what was waiting when it began.
-	leader  *pipeline
+	mu      sync.Mutex
+	waiting []*request
+	turns   turns
+	batches []*batch  // the last one is leaders
+	due     time.Time // no request's deadline is sooner
+	idle    int       // goroutines without anything to send
+	resting bool      // whether the watch sleeps
+	closed  bool
+	// leaders is sent by the caller who leads, while all others sleep or wake up: it has
+	// what was waiting when he began.
+	leaders *batch
 	leading leading
 	// led is the request of the caller who leads: it cannot leave before the batch is
 	// back.
@@ -58,29 +58,32 @@ func newBatcher(s *Store, n *node) *batcher {
 		b.turns.tags = make([]turn, len(s.tags))
 	}
 	for range b.bounds.InFlight + 1 {
-		b.pipelines = append(b.pipelines, &pipeline{store: s, node: n})
+		b.batches = append(b.batches, &batch{store: s, node: n})
 	}
-	b.leader = b.pipelines[b.bounds.InFlight]
-	for _, pl := range b.pipelines[:b.bounds.InFlight] {
-		b.running.Go(func() { b.work(pl) })
+	b.leaders = b.batches[b.bounds.InFlight]
+	for _, next := range b.batches[:b.bounds.InFlight] {
+		b.running.Go(func() { b.work(next) })
 	}
 	b.running.Go(b.watch)
 	return b
 }
 
-// enqueue queues a request, which will be decided, fail or be abandoned, or returns an
-// error. If the queue is full, it fails at once. If it reports that the caller leads,
-// which happens only with mayLead, he calls sendNext with leader next, and then waits
-// for his request. A caller who may lead waits for a batch to end even if he
-// disconnects.
-func (b *batcher) enqueue(r *request, mayLead bool) (leads bool, _ error) {
+// enqueue queues a request, which will be decided, fail or be abandoned. It fails at once
+// if the node is not to be asked, or the queue is full. A caller who may lead sends the
+// batch himself if the node is idle: then enqueue returns when the batch is back, even if
+// he disconnects.
+func (b *batcher) enqueue(r *request, mayLead bool) error {
+	if err := b.node.breaker.refusal(); err != nil {
+		return err
+	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.closed {
-		return false, errClosed
+		b.mu.Unlock()
+		return errClosed
 	}
 	if len(b.waiting) >= b.bounds.Queue && !b.sweep() {
-		return false, errQueueFull
+		b.mu.Unlock()
+		return errQueueFull
 	}
 	b.waiting = append(b.waiting, r)
 	if r.deadline.Before(b.due) {
@@ -89,14 +92,17 @@ func (b *batcher) enqueue(r *request, mayLead bool) (leads bool, _ error) {
 	if mayLead && b.leading == nobodyLeads && b.idle == b.bounds.InFlight {
 		b.leading, b.led = gathering, r
 		b.running.Add(1)
-		return true, nil
+		b.mu.Unlock()
+		b.sendNext(b.leaders)
+		return nil
 	}
 	b.wakeOne()
 	if b.resting {
 		b.resting = false
 		b.watchWake <- struct{}{}
 	}
-	return false, nil
+	b.mu.Unlock()
+	return nil
 }
 
 // wakeOne wakes a goroutine for the waiting requests, unless a caller is about to take
@@ -158,31 +164,32 @@ func (b *batcher) length() int {
 	return len(b.waiting)
 }
 
-func (b *batcher) work(pl *pipeline) {
+func (b *batcher) work(next *batch) {
 	for b.waitForWork() {
-		b.sendNext(pl)
+		b.sendNext(next)
 	}
 }
 
-// sendNext sends the waiting requests as a batch, and wakes their callers.
-func (b *batcher) sendNext(pl *pipeline) {
-	if pl == b.leader {
+// sendNext sends the waiting requests as the next batch, and wakes their callers.
+func (b *batcher) sendNext(next *batch) {
+	if next == b.leaders {
 		defer b.endLead()
 	}
 	// Lets callers that are about to ask join the batch: on a hot key this halves
 	// the commands.
 	runtime.Gosched()
-	batch := b.drain(pl)
-	if len(batch) > 0 {
-		pl.run(context.Background(), batch)
+	b.fill(next)
+	requests := next.requests
+	if len(requests) > 0 {
+		next.send(context.Background())
 	}
 	// The watch must not see its requests any more, since their callers may use them
 	// again once they are done.
 	b.mu.Lock()
-	pl.batch = pl.batch[:0]
+	next.requests = requests[:0]
 	b.mu.Unlock()
-	for i, r := range batch {
-		batch[i] = nil
+	for i, r := range requests {
+		requests[i] = nil
 		b.store.wake(r)
 	}
 }
@@ -201,15 +208,14 @@ func (b *batcher) waitForWork() bool {
 	return true
 }
 
-// drain moves the requests that fit from the queue into the batch of a pipeline. It
-// skips requests whose callers disconnected and those of hash tags whose turn comes
-// later, and moves none while there is a refusal.
-func (b *batcher) drain(pl *pipeline) []*request {
+// fill moves the requests that fit from the queue into the next batch. It skips requests
+// whose callers disconnected and those of hash tags whose turn comes later, and moves none
+// while there is a refusal.
+func (b *batcher) fill(next *batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	refusal, inTurn := b.node.breaker.refusal(), b.turns.next(b.waiting)
-	batch, later := pl.batch, b.waiting[:0]
-	hits := 0
+	later, hits := b.waiting[:0], 0
 	for i, r := range b.waiting {
 		if hits > 0 && hits+len(r.Hits) > b.bounds.Size {
 			later = append(later, b.waiting[i:]...)
@@ -223,19 +229,17 @@ func (b *batcher) drain(pl *pipeline) []*request {
 			later = append(later, r)
 		case r.depart():
 			hits += len(r.Hits)
-			batch = append(batch, r)
+			next.requests = append(next.requests, r)
 		}
 	}
 	clear(b.waiting[len(later):])
 	b.waiting = later
-	pl.batch = batch
-	if pl == b.leader {
+	if next == b.leaders {
 		b.leading = away
 		if len(later) > 0 {
 			b.wakeOne()
 		}
 	}
-	return batch
 }
 
 const (
@@ -275,8 +279,8 @@ func (b *batcher) waitForWaits() bool {
 
 // inFlight returns how many requests are in flight. b.mu is held.
 func (b *batcher) inFlight() (n int) {
-	for _, pl := range b.pipelines {
-		n += len(pl.batch)
+	for _, sent := range b.batches {
+		n += len(sent.requests)
 	}
 	return n
 }
@@ -292,8 +296,8 @@ func (b *batcher) expireDue(now time.Time, gone bool) {
 	}
 	b.due = now.Add(farOff)
 	b.expire(b.waiting, now, slack)
-	for _, pl := range b.pipelines {
-		b.expire(pl.batch, now, slack)
+	for _, sent := range b.batches {
+		b.expire(sent.requests, now, slack)
 	}
 }
 

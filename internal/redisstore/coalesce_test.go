@@ -114,7 +114,7 @@ func comparedLimits(t *testing.T, r *rand.Rand) (limits []*bucket.Limit) {
 type ask struct {
 	mode    script.Mode
 	hits    []askedHit
-	request *script.Request // where it was decided together with others
+	request *script.Group // where it was decided together with others
 	took    []bucket.Decision
 }
 
@@ -127,7 +127,7 @@ type askedHit struct {
 
 type asks []*ask
 
-func (a *ask) on(s *Store) *script.Request {
+func (a *ask) on(s *Store) *script.Group {
 	var hits []bucket.Hit
 	for _, h := range a.hits {
 		asked := testHit(s, h.limit, h.user, h.cost)
@@ -139,7 +139,7 @@ func (a *ask) on(s *Store) *script.Request {
 	return r
 }
 
-func (as asks) on(s *Store) (requests []*script.Request) {
+func (as asks) on(s *Store) (requests []*script.Group) {
 	for _, a := range as {
 		a.request = a.on(s)
 		requests = append(requests, a.request)
@@ -201,7 +201,7 @@ func (c *comparison) ask() *ask {
 func (c *comparison) compare(t *testing.T, apart *Store, a *ask) (mended int64) {
 	t.Helper()
 	r, alone := a.request, a.on(apart)
-	mended = decideBy(t, apart, script.NewCommand(), []*script.Request{alone})
+	mended = decideBy(t, apart, script.NewCommand(), []*script.Group{alone})
 	for i := range r.Decisions { // it was not the first one there
 		r.Decisions[i].Seq = alone.Decisions[i].Seq
 	}
@@ -268,7 +268,7 @@ func TestCommandKeepsNothingOfEarlierRequests(t *testing.T) {
 }
 
 // argsOf adds requests to a command that may have been used before.
-func argsOf(s *Store, c *script.Command, requests []*script.Request) []any {
+func argsOf(s *Store, c *script.Command, requests []*script.Group) []any {
 	c.Reset()
 	for _, r := range requests {
 		c.Add(r)

@@ -74,7 +74,7 @@ func newDenials(lasts time.Duration, bytes int, seed maphash.Seed, clock func(ti
 // known reports whether the hits of a request are known to be denied, and if so writes
 // the decisions. Otherwise the caller asks Redis, and passes its decisions to learn
 // with the question. d may be nil.
-func (d *denials) known(now time.Time, r *script.Request) (question, bool) {
+func (d *denials) known(now time.Time, r *script.Group) (question, bool) {
 	if d == nil {
 		return question{}, false
 	}
@@ -96,7 +96,7 @@ func (d *denials) known(now time.Time, r *script.Request) (question, bool) {
 
 // learn notes what Redis, or the fallback in its place, decided about the request of a
 // question; failed says that there is no decision. d may be nil.
-func (d *denials) learn(q question, r *script.Request, failed bool) {
+func (d *denials) learn(q question, r *script.Group, failed bool) {
 	if d == nil {
 		return
 	}
@@ -147,7 +147,7 @@ func (d *denials) remembered(hits []bucket.Hit, decisions []bucket.Decision) (by
 
 // countChanges counts the keys that a take has changed, or may have changed if
 // Redis did not decide it.
-func (d *denials) countChanges(r *script.Request, failed, allowed bool) {
+func (d *denials) countChanges(r *script.Group, failed, allowed bool) {
 	for i := range r.Hits {
 		h, decision := &r.Hits[i], &r.Decisions[i]
 		if failed || decision.Degraded || h.Cost < 0 || bucket.Charged(h, decision, allowed) {

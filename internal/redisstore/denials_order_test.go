@@ -72,6 +72,6 @@ func TestForgetOvertakesADenial(t *testing.T) {
 }
 
 // askedOf returns a request as denials get it.
-func askedOf(d *denials, hits []bucket.Hit, decisions []bucket.Decision) *script.Request {
-	return &script.Request{Hits: hits, Hashes: hashesOf(d.seed, hits), Decisions: decisions}
+func askedOf(d *denials, hits []bucket.Hit, decisions []bucket.Decision) *script.Group {
+	return &script.Group{Hits: hits, Hashes: hashesOf(d.seed, hits), Decisions: decisions}
 }

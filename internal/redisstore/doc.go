@@ -15,7 +15,7 @@
 //	breaker    fails at once while the node does not answer
 //	batcher    gathers requests for a node while its last batch is in flight
 //	turns      lets the hash tags of a busy node of a cluster take turns
-//	pipeline   makes commands of a batch, sends them and reads the replies
+//	batch      becomes commands, is sent, and hands their replies back
 //	fallback   decides where Redis did not
 //
 // A Store promises the same without denials (DenialMemory 0), without batches (the

@@ -21,8 +21,8 @@ var (
 	// errTakenElsewhere is the cause of a give-back of what the fallback took.
 	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
 	errClosed         = errors.New("redis: the store is closed")
-	// errSlotMoves is set by a pipeline when Redis wants a request sent again. No
-	// caller sees it.
+	// errSlotMoves is set by a batch when Redis wants a request sent again. No caller
+	// sees it.
 	errSlotMoves = errors.New("redis: the request's slot is on the move")
 )
 

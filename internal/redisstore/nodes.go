@@ -69,25 +69,6 @@ func (n *node) close() {
 	n.breaker.close()
 }
 
-// submit queues a request for its node. If the caller may wait as long as a batch, he
-// may be the one who sends it.
-func (s *Store) submit(r *request, mayLead bool) error {
-	for {
-		n := s.nodeOf(r.tag)
-		if err := n.breaker.refusal(); err != nil {
-			return err
-		}
-		leads, err := n.batcher.enqueue(r, mayLead)
-		if leads {
-			n.batcher.sendNext(n.batcher.leader)
-		}
-		if err != errClosed || s.closed.Load() {
-			return err
-		}
-		// The node was closed because the tag has just moved.
-	}
-}
-
 // nodeOf returns the node that has the keys of a tag, as far as the topology is known.
 func (s *Store) nodeOf(tag int) *node { return (*s.byTag.Load())[tag] }
 

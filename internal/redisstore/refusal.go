@@ -90,12 +90,12 @@ func (s *Store) tryAll(ctx context.Context) error {
 // tryOut takes from a limit of the daemon's own, by a key of each tag, and gives that
 // back: the two run all commands that the script needs.
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
-	pl := &pipeline{store: s}
 	taken := s.ownRequest(tryLimit, "~start", slices.Compact(tags)...)
-	pl.run(ctx, []*request{taken})
+	alone := s.alone(taken)
+	alone.send(ctx)
 	if taken.Err == nil {
 		taken.Mode = script.GiveBack
-		pl.run(ctx, []*request{taken})
+		alone.send(ctx)
 	}
 	if redisconn.IsScriptsRight(taken.Err) {
 		return cmp.Or(s.missingRight(ctx, taken.tag), taken.Err)

@@ -21,7 +21,7 @@ import (
 // Place, which a batch does not read. So an abandoned request belongs to its batch for
 // good, and whoever waited for it goes on with a replacement.
 type request struct {
-	script.Request
+	script.Group
 	tag  int    // of all hits, unless isSpread
 	text []byte // the hits' keys and holders
 	// merged has, for each hit of the caller, its index in Hits; it is empty for a
@@ -160,7 +160,7 @@ func (s *Store) replacement(r *request) *request {
 // recycle takes back a request that nobody else looks at any more.
 func (s *Store) recycle(r *request) {
 	clear(r.Hits)
-	r.Request = script.Request{Hits: r.Hits[:0], Hashes: r.Hashes[:0], Decisions: r.Decisions[:0]}
+	r.Group = script.Group{Hits: r.Hits[:0], Hashes: r.Hashes[:0], Decisions: r.Decisions[:0]}
 	r.tag, r.text, r.merged, r.isSpread = 0, r.text[:0], r.merged[:0], false
 	r.whole, r.of, r.ctx = nil, r.of[:0], nil
 	r.by, r.degraded, r.traced, r.trip = decidedBy{}, fallback.Degraded{}, nil, nil

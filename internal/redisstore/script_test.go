@@ -60,8 +60,8 @@ func testHit(s *Store, l *bucket.Limit, user string, cost int64) bucket.Hit {
 	return h
 }
 
-func testRequest(s *Store, m script.Mode, hits ...bucket.Hit) *script.Request {
-	return &script.Request{Mode: m, Hits: hits, Hashes: hashesOf(s.seed, hits), Decisions: make([]bucket.Decision, len(hits))}
+func testRequest(s *Store, m script.Mode, hits ...bucket.Hit) *script.Group {
+	return &script.Group{Mode: m, Hits: hits, Hashes: hashesOf(s.seed, hits), Decisions: make([]bucket.Decision, len(hits))}
 }
 
 // hashesOf returns the hashes of the hits' keys.
@@ -75,7 +75,7 @@ func hashesOf(seed maphash.Seed, hits []bucket.Hit) []uint64 {
 
 // decideBy has the script decide requests, in one command. It returns how many states
 // that mended.
-func decideBy(t testing.TB, s *Store, c *script.Command, requests []*script.Request) int64 {
+func decideBy(t testing.TB, s *Store, c *script.Command, requests []*script.Group) int64 {
 	t.Helper()
 	cmd := redis.NewIntSliceCmd(context.Background(), argsOf(s, c, requests)...)
 	_ = s.redis.Process(context.Background(), cmd)
@@ -104,14 +104,14 @@ func TestRequestsOfACommandAreDecidedInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := func(l *bucket.Limit, user string, cost int64) *script.Request {
+	one := func(l *bucket.Limit, user string, cost int64) *script.Group {
 		return testRequest(s, script.Take, testHit(s, l, user, cost))
 	}
 	bad := one(l, "bad", 1)
 	if err := s.redis.Set(ctx, string(bad.Hits[0].Key), "garbage", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	requests := []*script.Request{
+	requests := []*script.Group{
 		one(none, "a", 1), one(l, "a", 1), bad, one(l, "b", 4),
 		one(l, "a", 2), one(l, "a", 3), one(l, "a", -1), one(l, "a", 0),
 	}
@@ -150,7 +150,7 @@ func TestKeyOfAnotherTypeIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range [][]int64{{4, 3}, {2, 1}} {
-		requests := []*script.Request{testRequest(s, script.Take, hit), testRequest(s, script.Take, hit)}
+		requests := []*script.Group{testRequest(s, script.Take, hit), testRequest(s, script.Take, hit)}
 		decideBy(t, s, script.NewCommand(), requests)
 		for i, r := range requests {
 			if r.Err != nil || r.Decisions[0].Remaining != want[i] {
@@ -184,7 +184,7 @@ func BenchmarkScript(b *testing.B) {
 		}
 		for _, size := range []int{1, 5, 20, 50, 200} {
 			b.Run(fmt.Sprintf("%s/batch=%d", a, size), func(b *testing.B) {
-				var requests []*script.Request
+				var requests []*script.Group
 				for i := range size {
 					h := testHit(s, l, fmt.Sprint(i), 1)
 					if a == bucket.Concurrency {

@@ -224,7 +224,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 func (s *Store) ping(ctx context.Context, tag int) error {
 	r := s.ownRequest(pingLimit, "~ping", tag)
-	(&pipeline{store: s}).run(ctx, []*request{r})
+	s.alone(r).send(ctx)
 	return r.Err
 }
 
@@ -259,7 +259,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 		return nil
 	}
 	r := s.begin(ctx, script.Take, hits)
-	asked, isKnown := s.denials.known(r.start, &r.Request)
+	asked, isKnown := s.denials.known(r.start, &r.Group)
 	if isKnown {
 		s.metrics.knownDenials.Inc()
 		if r.traced != nil {
@@ -276,7 +276,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 		r = one[0]
 	}
 	s.countDegraded(r)
-	s.denials.learn(asked, &r.Request, err != nil)
+	s.denials.learn(asked, &r.Group, err != nil)
 	s.end(r, decisions)
 	return err
 }

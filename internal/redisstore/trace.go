@@ -45,11 +45,11 @@ func (l *leg) end(r *request) {
 	}
 }
 
-// tellBatch reports a batch that is back, if it carried a traced request.
-func (s *Store) tellBatch(n *node, commands []*script.Command, batch []*request, start time.Time, took time.Duration) {
+// tell reports a batch that is back, if it carried a traced request.
+func (b *batch) tell(commands []*script.Command, start time.Time, took time.Duration) {
 	var traced []*trip
 	limits := 0
-	for _, r := range batch {
+	for _, r := range b.requests {
 		limits += len(r.Hits)
 		if r.trip != nil {
 			traced = append(traced, r.trip)
@@ -62,8 +62,8 @@ func (s *Store) tellBatch(n *node, commands []*script.Command, batch []*request,
 	for _, c := range commands {
 		failed = failed || c.Cmd.Err() != nil
 	}
-	span := s.onBatch(bucket.TracedBatch{
-		Node: n.name(), Requests: len(batch), Commands: len(commands), Limits: limits, Start: start, Took: took, Failed: failed,
+	span := b.store.onBatch(bucket.TracedBatch{
+		Node: b.node.name(), Requests: len(b.requests), Commands: len(commands), Limits: limits, Start: start, Took: took, Failed: failed,
 	})
 	for _, t := range traced {
 		t.back, t.batch = start.Add(took), span

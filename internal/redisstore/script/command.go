@@ -22,9 +22,9 @@ type Command struct {
 	// Cmd is the client's command, which later has the reply.
 	Cmd *redis.IntSliceCmd
 
-	requests []*Request // the first of each set of equal ones
-	count    int        // of all requests
-	index    interner   // of requests
+	requests []*Group // the first of each set of equal ones
+	count    int      // of all requests
+	index    interner // of requests
 
 	keys    interner
 	keyList [][]byte // the distinct keys, in the memory of their requests
@@ -35,8 +35,7 @@ type Command struct {
 	seed       maphash.Seed // of limits and holders
 
 	input []byte // the requests as the script reads them
-	// text is all arguments, one after the other, and strings are its parts.
-	text    []byte
+	// strings are the arguments, in the memory of the requests and of this command.
 	strings []string
 	args    []any
 }
@@ -57,11 +56,13 @@ func (c *Command) Reset() {
 	clear(c.limitList)
 	c.limitList, c.limitBytes = c.limitList[:0], c.limitBytes[:0]
 	c.input = c.input[:0]
+	clear(c.strings)
+	c.strings = c.strings[:0]
 }
 
 // Add adds a request. Its hits and their keys must stay as they are until the reply is
 // decoded.
-func (c *Command) Add(r *Request) {
+func (c *Command) Add(r *Group) {
 	c.count++
 	r.same, r.last = nil, r
 	i, isNew := c.index.find(r.hash(c.seed), func(i int) bool { return c.requests[i].equals(r) })
@@ -96,20 +97,10 @@ func (c *Command) Prepare(ctx context.Context, skew, clock string) {
 	for _, r := range c.requests {
 		c.encode(r)
 	}
-	c.text, c.strings = c.text[:0], c.strings[:0]
-	size := len(c.limitBytes) + len(c.input)
 	for _, key := range c.keyList {
-		size += len(key)
+		c.strings = append(c.strings, stringOf(key))
 	}
-	if size > cap(c.text) {
-		c.text = make([]byte, 0, size+size/4)
-	}
-	for _, key := range c.keyList {
-		c.appendText(key)
-	}
-	c.strings = append(c.strings, skew)
-	c.appendText(c.limitBytes)
-	c.appendText(c.input)
+	c.strings = append(c.strings, skew, stringOf(c.limitBytes), stringOf(c.input))
 	if clock != "" {
 		c.strings = append(c.strings, clock)
 	}
@@ -128,16 +119,12 @@ func (c *Command) PrepareEval(ctx context.Context) {
 	c.Cmd = redis.NewIntSliceCmd(ctx, c.args...)
 }
 
-// appendText appends an argument to text, which has room for it, and to strings. The
-// string shares the memory of text, which nobody writes while strings is in use.
-func (c *Command) appendText(argument []byte) {
-	start := len(c.text)
-	c.text = append(c.text, argument...)
-	c.strings = append(c.strings, unsafe.String(unsafe.SliceData(c.text[start:]), len(argument)))
-}
+// stringOf returns a string in the memory of text, which nobody writes until the command
+// is reset.
+func stringOf(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
 // encode appends a request and the number of its equals, as the script reads them.
-func (c *Command) encode(r *Request) {
+func (c *Command) encode(r *Group) {
 	mode, count := r.Mode, 0
 	if mode == Take && r.hasRoles() {
 		mode = takeByRole

@@ -13,8 +13,8 @@ import (
 
 var testSeed = maphash.MakeSeed()
 
-func testRequest(m Mode, hits ...bucket.Hit) *Request {
-	r := &Request{Mode: m, Hits: hits, Decisions: make([]bucket.Decision, len(hits))}
+func testRequest(m Mode, hits ...bucket.Hit) *Group {
+	r := &Group{Mode: m, Hits: hits, Decisions: make([]bucket.Decision, len(hits))}
 	for _, h := range hits {
 		r.Hashes = append(r.Hashes, maphash.Bytes(testSeed, h.Key))
 	}
@@ -33,7 +33,7 @@ func TestEqualRequestsTravelAsOne(t *testing.T) {
 	aside.Role = bucket.Aside
 	copied := a
 	copied.Key = slices.Clone(a.Key)
-	requests := []*Request{
+	requests := []*Group{
 		testRequest(Take, a),                             // 0
 		testRequest(Take, b),                             // 1
 		testRequest(Take, copied),                        // as 0

@@ -96,8 +96,8 @@ func (r *reader) heading() (h Heading, err error) {
 }
 
 // equals reads the results of equal requests.
-func (r *reader) equals(clock int64, first *Request) error {
-	var before *Request
+func (r *reader) equals(clock int64, first *Group) error {
+	var before *Group
 	for q := first; q != nil; q = q.same {
 		mark, err := r.next()
 		if err != nil {
@@ -135,7 +135,7 @@ func (r *reader) equals(clock int64, first *Request) error {
 
 // number sets the Seq of the decisions of the next request: no other command runs while
 // the script does, so its place in the command orders it among all of that moment.
-func (r *reader) number(q *Request) {
+func (r *reader) number(q *Group) {
 	r.seq++
 	for i := range q.Decisions {
 		q.Decisions[i].Seq = r.seq
@@ -144,7 +144,7 @@ func (r *reader) number(q *Request) {
 
 // settleRemaining moves to RoomBefore what remained before a hit, if the script reports
 // that instead of what remains after it.
-func (r *Request) settleRemaining() {
+func (r *Group) settleRemaining() {
 	for i := range r.Decisions {
 		d, h := &r.Decisions[i], &r.Hits[i]
 		if !d.Allowed() && h.Limit.ChargedAnyway(h.Cost) {

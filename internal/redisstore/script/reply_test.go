@@ -70,12 +70,12 @@ func hits(n int) []bucket.Hit {
 }
 
 // fuzzRequests are up to 3 requests with up to 4 equals of 1 or 2 hits.
-func fuzzRequests(shape, count uint8) (requests []*Request) {
+func fuzzRequests(shape, count uint8) (requests []*Group) {
 	for i := range int(shape % 4) {
-		var head *Request
+		var head *Group
 		for range 1 + int(count>>(2*i))%4 {
 			n := 1 + int(shape>>(2*i))%2
-			head = &Request{Mode: Mode(int(shape)+i) % 3, Decisions: make([]bucket.Decision, n), Hits: hits(n), same: head}
+			head = &Group{Mode: Mode(int(shape)+i) % 3, Decisions: make([]bucket.Decision, n), Hits: hits(n), same: head}
 			if head.Mode == GiveBack {
 				head.same = nil
 			}
@@ -88,12 +88,12 @@ func fuzzRequests(shape, count uint8) (requests []*Request) {
 // Numbers that the script leaves out of its reply are 0, and replySame stands for all
 // further groups of a line.
 func TestReplySaysThingsOnce(t *testing.T) {
-	var line *Request
+	var line *Group
 	for range 4 {
-		line = &Request{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2), same: line}
+		line = &Group{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2), same: line}
 	}
-	back := &Request{Mode: GiveBack, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}
-	h, err := decode([]int64{1000, 5, 30*8 + 1, 7, 40*8 + 3, 1, 0, 9, 31*8 + 4, 6, 0, 0, -4, 41*8 + 2, 0, 8, 0, 8}, []*Request{line, back})
+	back := &Group{Mode: GiveBack, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}
+	h, err := decode([]int64{1000, 5, 30*8 + 1, 7, 40*8 + 3, 1, 0, 9, 31*8 + 4, 6, 0, 0, -4, 41*8 + 2, 0, 8, 0, 8}, []*Group{line, back})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +134,8 @@ func TestReplyTellsTheRoomBeforeAChargeBeyondTheLimit(t *testing.T) {
 		"only looked": {Check, 8, 3, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &Request{Mode: c.mode, Hits: []bucket.Hit{{Limit: l, Cost: 5}}, Decisions: make([]bucket.Decision, 1)}
-			if _, err := decode([]int64{1000, 0, 30*8 + 2, 3, c.retry}, []*Request{g}); err != nil {
+			g := &Group{Mode: c.mode, Hits: []bucket.Hit{{Limit: l, Cost: 5}}, Decisions: make([]bucket.Decision, 1)}
+			if _, err := decode([]int64{1000, 0, 30*8 + 2, 3, c.retry}, []*Group{g}); err != nil {
 				t.Fatal(err)
 			}
 			if d := g.Decisions[0]; d.Remaining != c.remaining || d.RoomBefore != c.roomWas {
@@ -146,8 +146,8 @@ func TestReplyTellsTheRoomBeforeAChargeBeyondTheLimit(t *testing.T) {
 }
 
 func TestReplyTellsWhyThereIsNoRetryTime(t *testing.T) {
-	r := &Request{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2)}
-	if _, err := decode([]int64{1000, 0, 30*8 + 2, 0, -1, 30*8 + 2, 0, -2}, []*Request{r}); err != nil {
+	r := &Group{Mode: Take, Hits: hits(2), Decisions: make([]bucket.Decision, 2)}
+	if _, err := decode([]int64{1000, 0, 30*8 + 2, 0, -1, 30*8 + 2, 0, -2}, []*Group{r}); err != nil {
 		t.Fatal(err)
 	}
 	if never, unknown := r.Decisions[0].RetryAfter, r.Decisions[1].RetryAfter; never != bucket.Never || unknown != bucket.Unknown {
@@ -156,7 +156,7 @@ func TestReplyTellsWhyThereIsNoRetryTime(t *testing.T) {
 }
 
 // decode reads a reply to a command with these requests, each the first of equal ones.
-func decode(reply []int64, requests []*Request) (Heading, error) {
+func decode(reply []int64, requests []*Group) (Heading, error) {
 	c := &Command{requests: requests}
 	return c.Decode(reply)
 }
@@ -167,7 +167,7 @@ func TestBadReplyIsRefused(t *testing.T) {
 		{1000, 0, -7, 1}, {1000, 0, 9, -1}, {1000, 0, 10, 1, -3}, {1000, 0, 12, 1, 0, 0, -1001}, {1000, 0, 9, 1, 2}, {1000, 0, -1, 0},
 	} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
-			if _, err := decode(bad, []*Request{{Mode: Take, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
+			if _, err := decode(bad, []*Group{{Mode: Take, Hits: hits(1), Decisions: make([]bucket.Decision, 1)}}); err == nil {
 				t.Errorf("%v was taken for a reply", bad)
 			}
 		})

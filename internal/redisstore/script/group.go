@@ -9,8 +9,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Request is a group of hits that the script decides as a whole.
-type Request struct {
+// Group is the hits of a request, which the script decides as a whole.
+type Group struct {
 	Mode Mode
 	// Hits are at least one, with keys as in Redis. No two have the same key and
 	// holder.
@@ -26,7 +26,7 @@ type Request struct {
 
 	// same is the next of the equal requests of a command, in order of arrival, and
 	// last is the last of them, which only the first knows.
-	same, last *Request
+	same, last *Group
 }
 
 // Mode is what the script does with a request.
@@ -47,7 +47,7 @@ const (
 
 // hash returns a hash that equal requests share, and others hardly ever. Since no
 // caller knows the hashes of keys, none can choose costs whose requests share a hash.
-func (r *Request) hash(seed maphash.Seed) uint64 {
+func (r *Group) hash(seed maphash.Seed) uint64 {
 	all := uint64(r.Mode)
 	for i, hash := range r.Hashes {
 		// The golden ratio of 2^64. It is odd, so that no bit of the hash so far is
@@ -66,11 +66,11 @@ func (r *Request) hash(seed maphash.Seed) uint64 {
 // equals reports whether two requests ask for the same. A give-back equals no other,
 // since it names its own moments; nor does a request with holders, since few share a
 // name.
-func (r *Request) equals(other *Request) bool {
+func (r *Group) equals(other *Group) bool {
 	return r.Mode == other.Mode && r.Mode != GiveBack && EqualHits(r.Hits, other.Hits) && !r.namesHolders()
 }
 
-func (r *Request) namesHolders() bool {
+func (r *Group) namesHolders() bool {
 	return slices.ContainsFunc(r.Hits, func(h bucket.Hit) bool { return h.Holder != "" })
 }
 
@@ -90,7 +90,7 @@ func EqualHits(as, bs []bucket.Hit) bool {
 }
 
 // hasHolders reports whether some of the limits have holders.
-func (r *Request) hasHolders() bool {
+func (r *Group) hasHolders() bool {
 	for i := range r.Hits {
 		if r.Hits[i].Limit.Algorithm.HasHolders() {
 			return true
@@ -100,7 +100,7 @@ func (r *Request) hasHolders() bool {
 }
 
 // hasRoles reports whether the roles of the hits matter to what is charged.
-func (r *Request) hasRoles() bool {
+func (r *Group) hasRoles() bool {
 	if len(r.Hits) == 1 {
 		return false
 	}
