@@ -159,30 +159,30 @@ func (t *Tracer) Batch(b bucket.TracedBatch) bucket.SpanRef {
 	return bucket.SpanRef{Trace: c.TraceID(), Span: c.SpanID()}
 }
 
-// Call is what spans of the same method or route have in common.
-type Call struct {
+// Operation is what spans of the same method or route have in common.
+type Operation struct {
 	name    string
 	options []trace.SpanStartOption
 }
 
-// NewCall returns the call of that name, with the attributes of all its spans.
-func NewCall(name string, attributes ...attribute.KeyValue) *Call {
-	return &Call{name, []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attributes...)}}
+// NewOperation returns the operation of that name, with the attributes of all its spans.
+func NewOperation(name string, attributes ...attribute.KeyValue) *Operation {
+	return &Operation{name, []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attributes...)}}
 }
 
 // Begin begins the span of a request as a child of what its caller says. It returns
 // the context to decide the request with, and nil if it is not sampled.
-func (t *Tracer) Begin(ctx context.Context, call *Call, caller Caller) (context.Context, *Span) {
+func (t *Tracer) Begin(ctx context.Context, operation *Operation, caller Caller) (context.Context, *Span) {
 	parent, isUnsampled := t.parent(caller)
 	if t.ratio >= 0 && (isUnsampled || !parent.IsValid() && rand.Float64() >= t.ratio) {
 		return ctx, nil
 	}
-	return t.begin(ctx, call, parent)
+	return t.begin(ctx, operation, parent)
 }
 
 // BeginSampled is Begin for a request whose caller says by a traceparent that it is
 // sampled. Without one there is no span.
-func (t *Tracer) BeginSampled(ctx context.Context, call *Call, traceparent string) (context.Context, *Span) {
+func (t *Tracer) BeginSampled(ctx context.Context, operation *Operation, traceparent string) (context.Context, *Span) {
 	if len(traceparent) != TraceparentSize {
 		return ctx, nil
 	}
@@ -190,7 +190,7 @@ func (t *Tracer) BeginSampled(ctx context.Context, call *Call, traceparent strin
 	if !parent.IsSampled() {
 		return ctx, nil
 	}
-	return t.begin(ctx, call, parent)
+	return t.begin(ctx, operation, parent)
 }
 
 // onlyTraceparent is a Caller that says nothing else.
@@ -204,7 +204,7 @@ func (p onlyTraceparent) Header(name string) string {
 	return ""
 }
 
-func (t *Tracer) begin(ctx context.Context, call *Call, parent trace.SpanContext) (context.Context, *Span) {
+func (t *Tracer) begin(ctx context.Context, operation *Operation, parent trace.SpanContext) (context.Context, *Span) {
 	// If the SDK decides, there may be no span to take a place for.
 	if t.ratio >= 0 && !t.queue.take() {
 		return ctx, nil
@@ -214,7 +214,7 @@ func (t *Tracer) begin(ctx context.Context, call *Call, parent trace.SpanContext
 	if parent.IsValid() {
 		above = trace.ContextWithRemoteSpanContext(above, parent)
 	}
-	_, span := t.requests.Start(above, call.name, call.options...)
+	_, span := t.requests.Start(above, operation.name, operation.options...)
 	if !span.IsRecording() || t.ratio < 0 && !t.queue.take() {
 		return ctx, nil
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-var call = tracing.NewCall("a call")
+var operation = tracing.NewOperation("a call")
 
 // rig is a tracer with its counts and its log.
 type rig struct {
@@ -68,7 +68,7 @@ var none said
 func (r *rig) make(t testing.TB, n int) {
 	t.Helper()
 	for range n {
-		if _, span := r.Begin(t.Context(), call, none); span != nil {
+		if _, span := r.Begin(t.Context(), operation, none); span != nil {
 			span.End()
 		}
 	}
@@ -197,7 +197,7 @@ func TestVariablesOfTheSDKCount(t *testing.T) {
 				environ = append(environ, name+"="+value)
 			}
 			r := start(t, c.options, environ...)
-			_, span := r.Begin(t.Context(), call, said{"traceparent": c.traceparent})
+			_, span := r.Begin(t.Context(), operation, said{"traceparent": c.traceparent})
 			if (span != nil) != c.sampled {
 				t.Errorf("sampled: %t", span != nil)
 			}
@@ -276,7 +276,7 @@ func TestSpansOfOpenRequestsTakePlaces(t *testing.T) {
 	r := start(t, tracing.Options{Endpoint: collector.HTTP, SampleRatio: 1}, "OTEL_BSP_MAX_QUEUE_SIZE=3")
 	var open []*tracing.Span
 	for range 5 {
-		if _, span := r.Begin(t.Context(), call, none); span != nil {
+		if _, span := r.Begin(t.Context(), operation, none); span != nil {
 			open = append(open, span)
 		}
 	}
@@ -301,7 +301,7 @@ func TestPlacesAreForSpansThatTheSDKTakes(t *testing.T) {
 			r := start(t, tracing.Options{Endpoint: otlptest.Start(t).HTTP, SampleRatio: -1}, "OTEL_TRACES_SAMPLER="+sampler, "OTEL_BSP_MAX_QUEUE_SIZE=3")
 			defer r.Close()
 			for range 10 {
-				r.Begin(t.Context(), call, none) // and never end, or places would become free
+				r.Begin(t.Context(), operation, none) // and never end, or places would become free
 			}
 			if n := r.count(t, "dropped"); n != want {
 				t.Errorf("%v are dropped, want %v", n, want)
@@ -423,7 +423,7 @@ func TestAttributesAreCutWhateverTheirMaker(t *testing.T) {
 	t.Setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "100000")
 	collector := otlptest.Start(t)
 	r := start(t, tracing.Options{Endpoint: collector.HTTP, SampleRatio: 1})
-	_, span := r.Begin(t.Context(), call, none)
+	_, span := r.Begin(t.Context(), operation, none)
 	span.Set(attribute.String("long", strings.Repeat("x", 10_000)))
 	for i := range 1000 {
 		span.Set(attribute.Int(strings.Repeat("k", i+1), i))
@@ -470,7 +470,7 @@ func BenchmarkBegin(b *testing.B) {
 			caller := said{"traceparent": c.parent}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, span := r.Begin(context.Background(), call, caller); span != nil {
+				if _, span := r.Begin(context.Background(), operation, caller); span != nil {
 					span.End()
 				}
 			}

@@ -13,7 +13,7 @@ type queue struct {
 	wake chan struct{}
 
 	mu       sync.Mutex
-	front    batch
+	front    portion
 	spare    []byte // of the other half, while the writer does not have it
 	isClosed bool
 	// unsettled is how many lines the writer has taken whose result it has not reported
@@ -22,15 +22,15 @@ type queue struct {
 	isAbandoned bool
 }
 
-// batch is what a writer takes at a time.
-type batch struct {
+// portion is what a writer takes at a time.
+type portion struct {
 	text  []byte
 	lines int
 	// marks are in the order of their offsets.
 	marks []mark
 }
 
-// mark stands in a batch where limits came into force.
+// mark stands in a portion where limits came into force.
 type mark struct {
 	offset int
 	limits *limits
@@ -105,11 +105,11 @@ func (q *queue) mark(l *limits) {
 }
 
 // take returns what waits, which is the writer's until it calls done.
-func (q *queue) take() batch {
+func (q *queue) take() portion {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b := q.front
-	q.front, q.spare = batch{text: q.spare}, nil
+	q.front, q.spare = portion{text: q.spare}, nil
 	q.unsettled += b.lines
 	return b
 }
@@ -132,8 +132,8 @@ func (q *queue) abandon() int {
 	return q.front.lines + q.unsettled
 }
 
-// done takes back the memory of a batch.
-func (q *queue) done(b batch) {
+// done takes back the memory of a portion.
+func (q *queue) done(b portion) {
 	if cap(b.text) > keptBytes && len(b.text) < cap(b.text)/4 {
 		return // the disk was slow for a while
 	}

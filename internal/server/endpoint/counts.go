@@ -29,36 +29,36 @@ func (c *ErrorCounts) add(told error, isStores bool) {
 	}
 }
 
-// Outcome is the result of a request that was answered with OK.
-type Outcome uint8
+// Result is the result of a request that was answered with OK.
+type Result uint8
 
-// Outcomes.
+// Results.
 const (
-	OutcomeAllowed Outcome = iota
-	OutcomeDenied
-	// OutcomePeeked is the outcome of a request that passes and took nothing, since it
+	ResultAllowed Result = iota
+	ResultDenied
+	// ResultPeeked is the result of a request that passes and took nothing, since it
 	// asked for nothing.
-	OutcomePeeked
-	OutcomeGivenBack
-	outcomes
+	ResultPeeked
+	ResultGivenBack
+	results
 )
 
-var outcomeNames = [outcomes]string{"allowed", "denied", "peeked", "given_back"}
+var resultNames = [results]string{"allowed", "denied", "peeked", "given_back"}
 
-// outcomeOf returns the outcome of a decided call.
-func outcomeOf(c *decide.Call) Outcome {
+// resultOf returns the result of a decided call.
+func resultOf(c *decide.Call) Result {
 	switch {
 	case c.Denied:
-		return OutcomeDenied
+		return ResultDenied
 	case c.IsPeek:
-		return OutcomePeeked
+		return ResultPeeked
 	}
-	return OutcomeAllowed
+	return ResultAllowed
 }
 
 // RequestCounts are the counters of one endpoint.
 type RequestCounts struct {
-	answered [outcomes]prometheus.Counter
+	answered [results]prometheus.Counter
 	failed   [codes.Unauthenticated + 1]prometheus.Counter
 }
 
@@ -67,8 +67,8 @@ type RequestCounts struct {
 // increase.
 func NewRequestCounts(requests *prometheus.CounterVec, api string) *RequestCounts {
 	var r RequestCounts
-	for outcome, name := range outcomeNames {
-		r.answered[outcome] = requests.WithLabelValues(api, codes.OK.String(), name)
+	for result, name := range resultNames {
+		r.answered[result] = requests.WithLabelValues(api, codes.OK.String(), name)
 	}
 	for _, code := range answered {
 		if code != codes.OK {
@@ -79,7 +79,7 @@ func NewRequestCounts(requests *prometheus.CounterVec, api string) *RequestCount
 }
 
 // Answered counts a request that was answered with OK.
-func (r *RequestCounts) Answered(o Outcome) { r.answered[o].Inc() }
+func (r *RequestCounts) Answered(o Result) { r.answered[o].Inc() }
 
 // Failed counts a request that was answered with another code.
 func (r *RequestCounts) Failed(code codes.Code) {

@@ -57,11 +57,11 @@ type GiveBack struct {
 // counts the result and its time, and records it.
 func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) error {
 	code := codes.Internal // stays so after a panic
-	var outcome Outcome
+	var result Result
 	var span *tracing.Span
 	defer func() {
 		if code == codes.OK {
-			e.Requests.Answered(outcome)
+			e.Requests.Answered(result)
 		} else {
 			e.Requests.Failed(code)
 		}
@@ -78,14 +78,14 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 	switch {
 	case err != nil:
 	case back != nil:
-		outcome, err = OutcomeGivenBack, e.giveBack(ctx, c, back)
+		result, err = ResultGivenBack, e.giveBack(ctx, c, back)
 	default:
 		if err = e.Decider.Match(c); err == nil && e.AnswerBound(c) > MaxAnswer {
 			err = ErrAnswerTooLong
 		}
 		if err == nil {
 			err = e.Decider.Decide(ctx, c)
-			outcome = outcomeOf(c)
+			result = resultOf(c)
 		}
 	}
 	err = e.toStatus(ctx, err)

@@ -24,10 +24,10 @@ import (
 
 // RPC returns what the spans of a method have in common. fullName begins with a
 // slash.
-func RPC(fullName string) *tracing.Call {
+func RPC(fullName string) *tracing.Operation {
 	name := strings.TrimPrefix(fullName, "/")
 	service, method, _ := strings.Cut(name, "/")
-	return tracing.NewCall(name,
+	return tracing.NewOperation(name,
 		attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service), attribute.String("rpc.method", method))
 }
 
@@ -36,9 +36,9 @@ func Traced[T any](e *Endpoint, fullName string, answer func(context.Context, T)
 	if e.Tracer == nil {
 		return answer
 	}
-	call := RPC(fullName)
+	operation := RPC(fullName)
 	return func(ctx context.Context, request T) error {
-		ctx, span := e.Tracer.Begin(ctx, call, Metadata(ctx))
+		ctx, span := e.Tracer.Begin(ctx, operation, Metadata(ctx))
 		if span == nil {
 			return answer(ctx, request)
 		}
@@ -134,9 +134,9 @@ func TracedHTTP(t *tracing.Tracer, route string, next http.Handler) http.Handler
 	if method, path, ok := strings.Cut(route, " "); ok {
 		attributes = []attribute.KeyValue{attribute.String("http.request.method", method), attribute.String("http.route", path)}
 	}
-	call := tracing.NewCall(route, attributes...)
+	operation := tracing.NewOperation(route, attributes...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, span := t.Begin(r.Context(), call, httpHeader(r.Header))
+		ctx, span := t.Begin(r.Context(), operation, httpHeader(r.Header))
 		if span == nil {
 			next.ServeHTTP(w, r)
 			return
