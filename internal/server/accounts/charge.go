@@ -68,8 +68,8 @@ func (h *Charge) More(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// Decide notes that the call waits for the store from now on.
-func (h *Charge) Decide() {
+// WaitForStore notes that the call waits for the store from now on.
+func (h *Charge) WaitForStore() {
 	h.setDeciding(h.bytes)
 }
 
@@ -103,8 +103,8 @@ type answer struct {
 // usualAnswer has room for most answers, in bytes.
 const usualAnswer = 96
 
-// Answer returns what write appends, charged in place of the request.
-func (h Charge) Answer(write func(dst []byte) []byte) mem.BufferSlice {
+// Written returns the answer that write appends, charged in place of the request.
+func (h Charge) Written(write func(dst []byte) []byte) mem.BufferSlice {
 	a := new(answer)
 	a.SliceBuffer = write(a.small[:0])
 	a.slice[0] = a

@@ -63,11 +63,12 @@ func (d Codec) Marshal(v any) (mem.BufferSlice, error) {
 		return d.CodecV2.Marshal(v)
 	}
 	defer m.Release()
-	return m.Held().Answer(m.AppendWire), nil
+	return m.Held().Written(m.AppendWire), nil
 }
 
-// Unary describes a method of an endpoint. It reads each request into a message that
-// empty makes, and that becomes the answer. The endpoint counts requests that cannot be
+// Unary describes a method of an endpoint. empty makes a message, into which gRPC has
+// Codec read the request (ReadWire). answer decides it. Then gRPC has Codec write it as
+// the answer (AppendWire) and release it. The endpoint counts requests that cannot be
 // read: too large ones, or garbage.
 func Unary[T Message](e *Endpoint, service any, name, fullName string, empty func() T, answer func(context.Context, T) error) grpc.MethodDesc {
 	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullName}
@@ -102,7 +103,7 @@ func Unary[T Message](e *Endpoint, service any, name, fullName string, empty fun
 				return nil, err
 			}
 			if e.StoreWaits {
-				held.Decide()
+				held.WaitForStore()
 			}
 			charge = *held // after an error another call may use the request
 			answer, err := interceptor(ctx, request, info, handler)

@@ -51,14 +51,14 @@ type envoyCall struct {
 	api *API
 }
 
-// Request returns an empty call that begins now. Release ends its use.
-func (e *API) Request() *envoyCall {
+// Call returns an empty call that begins now. Release ends its use.
+func (e *API) Call() *envoyCall {
 	c := e.calls.Get().(*envoyCall)
 	c.Began = e.Decider.Clock()
 	return c
 }
 
-// Release ends the use of a call that Request returned.
+// Release ends the use of a call that Call returned.
 func (c *envoyCall) Release() {
 	c.Charge = accounts.Charge{}
 	if c.Reset() {
@@ -73,7 +73,7 @@ func (e *API) Register(g *grpc.Server) {
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		HandlerType: (*rlsv3.RateLimitServiceServer)(nil),
 		Methods: []grpc.MethodDesc{
-			endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.Request, answer),
+			endpoint.Unary(e.Endpoint, e, "ShouldRateLimit", rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, e.Call, answer),
 		},
 		Metadata: rlsv3.RateLimitService_ServiceDesc.Metadata,
 	}, e)
@@ -91,7 +91,7 @@ func (e *API) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*
 
 // answerMessage is ShouldRateLimit for a request that began at began.
 func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, began time.Duration) (*rlsv3.RateLimitResponse, error) {
-	c := e.Request()
+	c := e.Call()
 	defer c.Release()
 	c.Began = began
 	in, err := proto.Marshal(r)

@@ -53,7 +53,7 @@ func NewRPC(t testing.TB, limits string, change ...func(*server.Options)) RPC {
 
 // AnswerBytes answers the bytes of a request as gRPC does.
 func (r RPC) AnswerBytes(ctx context.Context, request []byte) ([]byte, error) {
-	codec, c := endpoint.NewCodec(), r.Request()
+	codec, c := endpoint.NewCodec(), r.Call()
 	if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
 		return nil, err
 	}
