@@ -18,8 +18,7 @@ STATICCHECK := $$($(TOOL) -n staticcheck)
 GOVULNCHECK := $$($(TOOL) -n govulncheck)
 BUF         := $(TOOL) buf
 # What runs without the race detector is compiled once: with the flags of make build,
-# which lint, the image and the daemons of tests have too. The tests with the race
-# detector have run go vet.
+# which lint, the image and the daemons of tests have too. make lint runs go vet.
 PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off
 # Tests that compare allocations, or that do less with the race detector.
 PLAIN_TESTS := Allocate|AnswersAreThoseOfTheModel|AuthPathCountsAsServersServeIt|StoreConformance
@@ -44,7 +43,7 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) -pgo=off
 test: tools ## run every test, with the race detector
 	@# work is all modules of go.work, at once: many tests wait more than they compute.
-	$(GO) test -race -shuffle=on -timeout 18m work
+	$(GO) test -race -shuffle=on -vet=off -timeout 18m work
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
 	$(PLAIN_TEST) ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
 	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
