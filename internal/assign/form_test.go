@@ -72,18 +72,3 @@ func TestDecodeTakesNoHalfOfParts(t *testing.T) {
 		}
 	}
 }
-
-// An assignment whose parts have different ends takes some more bytes than the others.
-// It must not run in parallel.
-func TestPartsWithEndsOfTheirOwnTakeFewBytes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fills a large table")
-	}
-	used := bytesOf(t, func(a *assign.Assignment, i int) {
-		a.Numbers, a.NumbersUntil = []assign.Numbers{{Limit: "month", Requests: 500}}, []int64{1_790_000_000_000_000 + int64(i)}
-	})
-	t.Logf("%.0f bytes each", used)
-	if used > 350 {
-		t.Errorf("an assignment takes %.0f bytes, want at most 350", used)
-	}
-}

@@ -14,8 +14,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 )
 
 // subject returns a subject with the entries "key=value".
@@ -503,53 +501,6 @@ func fillWith(table *assign.Table, n int, change func(*assign.Assignment, int)) 
 		a.At, a.ETag = 1780000000000000+int64(i), fmt.Sprintf("%d-0", 1780000000000+i)
 		change(a, i)
 		table.Put(a)
-	}
-}
-
-// bytesOf returns how many bytes each of many assignments takes, and has them removed.
-func bytesOf(t *testing.T, change func(*assign.Assignment, int)) float64 {
-	t.Helper()
-	n := 125_000 * racetest.Fewer(2) // the maps are as full as with a million
-	before := heaptest.InUse()
-	table := assign.NewTable()
-	fillWith(table, n, change)
-	used := float64(heaptest.InUse()-before) / float64(n)
-	for i := range n {
-		table.Delete(subject("api", fmt.Sprintf("tenant=acme-%06d", i)), "")
-	}
-	if table.Len() != 0 || table.Domain("api") != nil {
-		t.Errorf("%d remain", table.Len())
-	}
-	return used
-}
-
-// TestAssignmentTakesFewBytes must not run in parallel.
-func TestAssignmentTakesFewBytes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fills a large table")
-	}
-	for _, c := range []struct {
-		name   string
-		max    float64
-		change func(*assign.Assignment, int)
-	}{
-		{"without an end", 190, func(*assign.Assignment, int) {}},
-		{"with an end", 190, func(a *assign.Assignment, i int) { a.PlanUntil = 1_790_000_000_000_000 + int64(i) }},
-		{"a block", 190, func(a *assign.Assignment, i int) {
-			a.Plan, a.Blocked, a.BlockedUntil = "", true, 1_790_000_000_000_000+int64(i)
-		}},
-		{"numbers", 260, func(a *assign.Assignment, i int) {
-			a.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}}
-		}},
-		{"numbers of two limits", 320, func(a *assign.Assignment, i int) {
-			a.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}, {Limit: "second", Requests: int64(i)}}
-		}},
-	} {
-		used := bytesOf(t, c.change)
-		t.Logf("%s: %.0f bytes each", c.name, used)
-		if used > c.max {
-			t.Errorf("%s: an assignment takes %.0f bytes, want at most %.0f", c.name, used, c.max)
-		}
 	}
 }
 
