@@ -79,7 +79,7 @@ func NewRequestCounts(requests *prometheus.CounterVec, api string) *RequestCount
 }
 
 // Answered counts a request that was answered with OK.
-func (r *RequestCounts) Answered(o Result) { r.answered[o].Inc() }
+func (r *RequestCounts) Answered(result Result) { r.answered[result].Inc() }
 
 // Failed counts a request that was answered with another code.
 func (r *RequestCounts) Failed(code codes.Code) {
