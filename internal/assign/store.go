@@ -216,9 +216,9 @@ const MaxReset = 200
 
 // Hooks are what a store needs from the daemon.
 type Hooks struct {
-	// Settle returns once every decision that began before it was called has ended, so
+	// Quiesce returns once every decision that began before it was called has ended, so
 	// that no decision is left that read an older table.
-	Settle func()
+	Quiesce func()
 	// Forget makes this daemon forget what it remembers of keys, named as the store of
 	// states names them: denials, and in memory the states themselves.
 	Forget func(keys []string)

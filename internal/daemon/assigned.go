@@ -25,7 +25,7 @@ import (
 // made later.
 type assignments struct {
 	assign.Store
-	settle atomic.Pointer[func()]
+	quiesce atomic.Pointer[func()]
 	// known says that decisions may be made: all are loaded, or there is a snapshot, or
 	// the store does not answer.
 	known atomic.Bool
@@ -44,9 +44,9 @@ const changesWithin = 2 * time.Second
 // in a file beside a store in memory.
 func newAssignments(s settings.Settings, e *engine, metrics prometheus.Registerer, log *slog.Logger) (*assignments, error) {
 	a := new(assignments)
-	hooks := assign.Hooks{Forget: e.store.Forget, Counted: e.counted, Settle: func() {
-		if settle := a.settle.Load(); settle != nil {
-			(*settle)()
+	hooks := assign.Hooks{Forget: e.store.Forget, Counted: e.counted, Quiesce: func() {
+		if quiesce := a.quiesce.Load(); quiesce != nil {
+			(*quiesce)()
 		}
 	}}
 	open := a.openFile
@@ -115,8 +115,8 @@ func (a *assignments) close() error {
 	return err
 }
 
-// settleWith makes changes wait until no decision is left that began before them.
-func (a *assignments) settleWith(settle func()) { a.settle.Store(&settle) }
+// quiesceWith makes changes wait until no decision is left that began before them.
+func (a *assignments) quiesceWith(quiesce func()) { a.quiesce.Store(&quiesce) }
 
 func (a *assignments) show(metrics prometheus.Registerer) {
 	factory := promauto.With(metrics)

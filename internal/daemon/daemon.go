@@ -123,7 +123,7 @@ func (p *parts) run(ctx context.Context, s settings.Settings, told signals) erro
 	if err != nil {
 		return err
 	}
-	p.assigned.settleWith(srv.Settle)
+	p.assigned.quiesceWith(srv.Quiesce)
 	p.asked.answerWith(srv.Top)
 
 	ctx, cancel := context.WithCancel(ctx)

@@ -14,7 +14,7 @@ type pins struct {
 	column atomic.Uint32
 	rows   [pinRows]pinRow
 	given  atomic.Uint32
-	mu     sync.Mutex // held by settle
+	mu     sync.Mutex // held by quiesce
 }
 
 // pinRows is large enough that calls on different processors rarely share a row.
@@ -46,10 +46,10 @@ func (p *pin) leave() {
 	}
 }
 
-// settle returns once all decisions that began before it was called have ended.
+// quiesce returns once all decisions that began before it was called have ended.
 // One may have read the column before it was switched and be counted there later,
 // so both columns are emptied, one after the other.
-func (p *pins) settle() {
+func (p *pins) quiesce() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 2 {
@@ -68,6 +68,6 @@ func (p *pins) isEmpty(column uint32) bool {
 	return sum == 0
 }
 
-// Settle returns once every decision that began before the call has ended, so none that
+// Quiesce returns once every decision that began before the call has ended, so none that
 // read earlier assignments is left.
-func (d *Decider) Settle() { d.pins.settle() }
+func (d *Decider) Quiesce() { d.pins.quiesce() }

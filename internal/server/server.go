@@ -346,6 +346,6 @@ func unknownMethod(_ any, stream grpc.ServerStream) error {
 	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 }
 
-// Settle returns once every decision that began before has ended: none is left that read
+// Quiesce returns once every decision that began before has ended: none is left that read
 // earlier assignments.
-func (s *Server) Settle() { s.decider.Settle() }
+func (s *Server) Quiesce() { s.decider.Quiesce() }

@@ -50,7 +50,7 @@ func Test(t *testing.T, open func(t *testing.T, o Options) Store) {
 		{"what is not valid changes nothing", testInvalid},
 		{"records", testRecords},
 		{"watch", testWatch},
-		{"settle", testSettle},
+		{"quiesce", testQuiesce},
 		{"reset", testReset},
 		{"one of many wins", testRace},
 		{"as the model", testModel},
@@ -420,24 +420,24 @@ func testWatch(t *testing.T, open func(*testing.T, Options) Store) {
 	want(t, "told to whoever wants one", first.Load(), 1)
 }
 
-func testSettle(t *testing.T, open func(*testing.T, Options) Store) {
+func testQuiesce(t *testing.T, open func(*testing.T, Options) Store) {
 	acme := Subject("api", "acme")
 	var s Store
-	var settled atomic.Pointer[string]
+	var quiesced atomic.Pointer[string]
 	opened := make(chan struct{})
-	s = open(t, Options{Hooks: assign.Hooks{Settle: func() {
+	s = open(t, Options{Hooks: assign.Hooks{Quiesce: func() {
 		<-opened
 		plan := ""
 		if a := s.Table().Get(acme); a != nil {
 			plan = a.Plan
 		}
-		settled.Store(&plan)
+		quiesced.Store(&plan)
 	}}})
 	close(opened)
 	for _, plan := range []string{"a", "b"} {
 		Apply(t, s, Plan(acme, plan))
-		if got := settled.Load(); got == nil || *got != plan {
-			t.Errorf("Apply returns, and what settled is %v, want %q", got, plan)
+		if got := quiesced.Load(); got == nil || *got != plan {
+			t.Errorf("Apply returns, and what quiesced saw is %v, want %q", got, plan)
 		}
 	}
 }
@@ -446,8 +446,8 @@ func testReset(t *testing.T, open func(*testing.T, Options) Store) {
 	var mu sync.Mutex
 	var calls []string
 	s := open(t, Options{Hooks: assign.Hooks{
-		Settle: func() { mu.Lock(); defer mu.Unlock(); calls = append(calls, "settle") },
-		Forget: func(keys []string) { mu.Lock(); defer mu.Unlock(); calls = append(calls, fmt.Sprint(keys)) },
+		Quiesce: func() { mu.Lock(); defer mu.Unlock(); calls = append(calls, "quiesce") },
+		Forget:  func(keys []string) { mu.Lock(); defer mu.Unlock(); calls = append(calls, fmt.Sprint(keys)) },
 	}})
 	keys := []string{s.StateKey("api|tenant=a#gcra"), s.StateKey("api|tenant=a#token_bucket:day")}
 	mu.Lock()
@@ -460,7 +460,7 @@ func testReset(t *testing.T, open func(*testing.T, Options) Store) {
 	mu.Lock()
 	got := slices.Clone(calls)
 	mu.Unlock()
-	want(t, "calls", got, []string{"settle", fmt.Sprint(keys)})
+	want(t, "calls", got, []string{"quiesce", fmt.Sprint(keys)})
 	all := records(t, s, assign.RecordQuery{Max: 5})
 	if len(all) != 1 {
 		t.Fatalf("%d records, want 1", len(all))

@@ -2,7 +2,7 @@
 // in a restart, or only in memory. It imports assign.
 //
 // One transaction contains the assignments and the records of a call; then the table
-// changes, the store settles, and the call returns. Without a path there is no file, and
+// changes, the store quiesces, and the call returns. Without a path there is no file, and
 // everything else is the same.
 package filestore
 
@@ -193,8 +193,8 @@ func (s *Store) Apply(_ context.Context, changes []assign.Change, _ ...assign.Ma
 	if err != nil {
 		return unknown(changes), err
 	}
-	if s.hooks.Settle != nil {
-		s.hooks.Settle()
+	if s.hooks.Quiesce != nil {
+		s.hooks.Quiesce()
 	}
 	return assign.Applied{Results: results}, nil
 }
@@ -290,8 +290,8 @@ func (s *Store) Reset(_ context.Context, r assign.Reset, _ ...assign.MaxWait) (a
 	if err != nil {
 		return assign.Forgotten{}, err
 	}
-	if s.hooks.Settle != nil {
-		s.hooks.Settle()
+	if s.hooks.Quiesce != nil {
+		s.hooks.Quiesce()
 	}
 	if s.hooks.Forget != nil {
 		s.hooks.Forget(r.Keys)

@@ -17,7 +17,7 @@
 // A ring of the doorbell, <prefix>{~assign}~doorbell, wakes the daemons, including the
 // one that made the change. Each reads the streams from the ID that it has seen; without
 // a ring it looks every 2 s. Nothing else puts an assignment into the table. Once the
-// table has a change, the daemon settles, forgets the denials of states that were reset,
+// table has a change, the daemon quiesces, forgets the denials of states that were reset,
 // and writes the ID into <prefix>{<tag>}~seen. The maker of the change waits until all
 // daemons of the register have done so, at most 2 s, and names those that have not. A
 // daemon that was waited for in vain is named at once by later changes, until it has

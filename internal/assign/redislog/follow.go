@@ -158,8 +158,8 @@ func (s *Store) look(ctx context.Context, tags []*tag) (again, lacking []*tag, _
 	if len(n.changed) > 0 || s.positions.Load() == nil {
 		s.notePositions()
 	}
-	if len(n.changed) > 0 && s.o.Hooks.Settle != nil {
-		s.o.Hooks.Settle()
+	if len(n.changed) > 0 && s.o.Hooks.Quiesce != nil {
+		s.o.Hooks.Quiesce()
 	}
 	if len(n.keys) > 0 && s.o.Hooks.Forget != nil {
 		s.o.Hooks.Forget(n.keys)

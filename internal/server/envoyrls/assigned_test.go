@@ -206,7 +206,7 @@ func TestUnmatchedMayBeDenied(t *testing.T) {
 	}
 }
 
-// Once a change has settled, no take that was matched before it is left.
+// Once a change has quiesced the daemon, no take that was matched before it is left.
 func TestChangeSettlesOnceTakesBeforeItHaveEnded(t *testing.T) {
 	t.Parallel()
 	store := servertest.NewWaiting()
@@ -215,10 +215,10 @@ func TestChangeSettlesOnceTakesBeforeItHaveEnded(t *testing.T) {
 	go func() { took <- a.Daemon.Ask("api", 1, "user=x") }()
 	servertest.Within(t, "the store is asked", store.Taking)
 	a.Says("user=x", assign.Terms{Blocked: true})
-	settled := make(chan struct{})
+	quiesced := make(chan struct{})
 	go func() {
-		a.Daemon.Server.Settle()
-		close(settled)
+		a.Daemon.Server.Quiesce()
+		close(quiesced)
 	}()
 	// A take that comes meanwhile is decided by the new assignments, and is not waited
 	// for.
@@ -226,16 +226,16 @@ func TestChangeSettlesOnceTakesBeforeItHaveEnded(t *testing.T) {
 		t.Errorf("after the change: %s", got)
 	}
 	select {
-	case <-settled:
-		t.Error("settled while a take from before is under way")
+	case <-quiesced:
+		t.Error("quiesced while a take from before is under way")
 	default:
 	}
 	store.Release <- struct{}{}
-	servertest.Within(t, "the change settles", settled)
+	servertest.Within(t, "the daemon quiesces", quiesced)
 	if got := servertest.Show(servertest.Within(t, "the first take", took)); !strings.HasPrefix(got, "OK") {
 		t.Errorf("the take from before: %s", got)
 	}
 	for range 3 {
-		a.Daemon.Server.Settle() // with nothing under way
+		a.Daemon.Server.Quiesce() // with nothing under way
 	}
 }
