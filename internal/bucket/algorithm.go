@@ -47,8 +47,13 @@ type algorithm struct {
 	derive func(l *Limit) error
 	decide func(l *Limit, s *State, clock int64, demand Demand) Decision
 	// charge reports false if it found nothing to do.
-	charge   func(l *Limit, s *State, clock int64, demand Demand) (wrote bool)
-	giveBack func(l *Limit, s *State, clock, at int64, demand Demand)
+	charge func(l *Limit, s *State, clock int64, demand Demand) (wrote bool)
+	// giveBack gives the demand's cost back, which is all or a part of what a hit took.
+	// before is what its caller took earlier and still has, if that is known.
+	giveBack func(l *Limit, s *State, clock int64, demand Demand, took, before Portion)
+	// level is what counts of a state at clock, in units of a bucket or else in costs; nil
+	// if a hit with a cost is no charge.
+	level func(l *Limit, s *State, clock int64) int64
 	// remaining is what remains by a state that was just written.
 	remaining func(l *Limit, s *State) int64
 	// mend is for a state whose last moment is further ahead than the skew.

@@ -108,8 +108,8 @@ func (s *State) release(holder string, clock, now int64) bool {
 	return true
 }
 
-func (l *Limit) giveBackConcurrency(s *State, clock, at int64, demand Demand) {
-	if i := s.Holders.find(demand.Holder); i >= 0 && s.Holders.byEnd[i].end == at+l.PeriodMicros {
+func (l *Limit) giveBackConcurrency(s *State, clock int64, demand Demand, took, _ Portion) {
+	if i := s.Holders.find(demand.Holder); i >= 0 && s.Holders.byEnd[i].end == took.At+l.PeriodMicros {
 		s.release(demand.Holder, clock, holdersNow(s, clock))
 	}
 }

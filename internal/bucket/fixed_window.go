@@ -11,9 +11,13 @@ package bucket
 func fixedWindow() algorithm {
 	return algorithm{
 		name: "fixed_window", maxRequests: MaxRequests,
-		decide:    (*Limit).decideFixedWindow,
-		charge:    (*Limit).chargeFixedWindow,
-		giveBack:  (*Limit).giveBackFixedWindow,
+		decide:   (*Limit).decideFixedWindow,
+		charge:   (*Limit).chargeFixedWindow,
+		giveBack: (*Limit).giveBackFixedWindow,
+		level: func(l *Limit, s *State, clock int64) int64 {
+			count, _ := l.windowCount(s, clock)
+			return count
+		},
 		remaining: (*Limit).remainingOfCount,
 		mend: func(l *Limit, s *State, clock, _ int64) bool {
 			s.Expires, s.Last = l.windowEnd(clock), clock
@@ -75,9 +79,9 @@ func (l *Limit) chargeFixedWindow(s *State, clock int64, demand Demand) (wrote b
 	return true
 }
 
-func (l *Limit) giveBackFixedWindow(s *State, clock, at int64, demand Demand) {
+func (l *Limit) giveBackFixedWindow(s *State, clock int64, demand Demand, took, _ Portion) {
 	count, now := l.windowCount(s, clock)
-	if count == 0 || l.windowEnd(at) != s.Expires {
+	if count == 0 || l.windowEnd(took.At) != s.Expires {
 		return
 	}
 	l.writeFixedWindow(s, now, count-min(count, demand.Cost))

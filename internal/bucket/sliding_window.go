@@ -42,9 +42,13 @@ func slidingLog() algorithm {
 			l.SlotMicros = 1
 			return nil
 		},
-		decide:    (*Limit).decideSliding,
-		charge:    (*Limit).chargeSliding,
-		giveBack:  (*Limit).giveBackSliding,
+		decide:   (*Limit).decideSliding,
+		charge:   (*Limit).chargeSliding,
+		giveBack: (*Limit).giveBackSliding,
+		level: func(l *Limit, s *State, clock int64) int64 {
+			_, count, _ := l.alive(s, clock)
+			return count
+		},
 		remaining: (*Limit).remainingOfCount,
 		mend:      (*Limit).mendSliding,
 		numbers:   func(l *Limit) [4]int64 { return [4]int64{l.PeriodMicros, l.SlotMicros} },
@@ -135,12 +139,12 @@ func (l *Limit) refundSliding(s *State, now, count, n int64) {
 	l.writeSliding(s, now, count)
 }
 
-// giveBackSliding takes cost from the very slot that the hit at that moment
-// went into, if it still counts.
-func (l *Limit) giveBackSliding(s *State, clock, at int64, demand Demand) {
+// giveBackSliding takes cost from the very slot that the hit went into, if it still
+// counts.
+func (l *Limit) giveBackSliding(s *State, clock int64, demand Demand, took, _ Portion) {
 	oldest, count, now := l.alive(s, clock)
 	for i := oldest; i < len(s.Spans); i++ {
-		if at < s.Spans[i].First || at > s.Spans[i].Last {
+		if took.At < s.Spans[i].First || took.At > s.Spans[i].Last {
 			continue
 		}
 		n := min(demand.Cost, s.Spans[i].Count)

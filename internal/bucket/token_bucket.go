@@ -18,10 +18,14 @@ import "fmt"
 func tokenBucket(name string) algorithm {
 	return algorithm{
 		name: name, maxRequests: MaxRequests, hasBurst: true,
-		derive:    (*Limit).deriveBucket,
-		decide:    (*Limit).decideBucket,
-		charge:    (*Limit).chargeBucket,
-		giveBack:  (*Limit).giveBackBucket,
+		derive:   (*Limit).deriveBucket,
+		decide:   (*Limit).decideBucket,
+		charge:   (*Limit).chargeBucket,
+		giveBack: (*Limit).giveBackBucket,
+		level: func(l *Limit, s *State, clock int64) int64 {
+			debt, _ := l.debt(s, clock)
+			return debt
+		},
 		remaining: func(l *Limit, s *State) int64 { return max(0, l.full-s.Level) / l.Unit },
 		mend:      (*Limit).mendBucket,
 		numbers:   func(l *Limit) [4]int64 { return [4]int64{l.Quantum, l.Unit, l.Rate, l.MaxDebt} },
@@ -152,16 +156,28 @@ func (l *Limit) chargeBucket(s *State, clock int64, demand Demand) (wrote bool) 
 	return true
 }
 
-func (l *Limit) giveBackBucket(s *State, clock, at int64, demand Demand) {
+// giveBackBucket gives back no more than what has not been refilled since of all that the
+// caller had taken then: had it taken less, the bucket would have been full sooner.
+func (l *Limit) giveBackBucket(s *State, clock int64, demand Demand, took, before Portion) {
 	debt, now := l.debt(s, clock)
-	taken := l.units(demand.Cost)
-	elapsed := now - at/l.Quantum
+	at := took.At / l.Quantum
+	taken := l.units(took.Cost) + l.left(before, at)
+	elapsed := now - at
 	// A take that lies ahead was made while the clock was wrong, or the state of
 	// that take was lost: then the debt may be that of other hits.
 	if debt == 0 || elapsed < 0 || elapsed >= ceilDiv(taken, l.Rate) {
 		return
 	}
-	l.writeBucket(s, now, debt-min(debt, taken-elapsed*l.Rate))
+	l.writeBucket(s, now, debt-min(debt, l.units(demand.Cost), taken-elapsed*l.Rate))
+}
+
+// left returns how many units of a portion were not refilled by the tick at.
+func (l *Limit) left(p Portion, at int64) int64 {
+	units, elapsed := l.units(p.Cost), at-p.At/l.Quantum
+	if elapsed < 0 || elapsed >= ceilDiv(units, l.Rate) {
+		return 0
+	}
+	return units - elapsed*l.Rate
 }
 
 func (l *Limit) writeBucket(s *State, now, debt int64) {
