@@ -35,16 +35,20 @@ type item struct {
 	// pinned items belong to the group that is being decided, and are neither
 	// swept nor evicted meanwhile.
 	pinned bool
+	// isLost is set on an item whose state was forgotten while it counted.
+	isLost bool
 }
 
 // shard holds some of the keys. mu guards all of it.
 type shard struct {
 	mu    sync.Mutex
 	index map[string]*item
-	items []*item  // those of index, in no order, to walk over and to sample
-	hand  int      // the index in items at which the sweep goes on
-	max   int      // the most items since index was made
-	_     [64]byte // keeps two locks on different cache lines: BenchmarkTake needs 5 % less CPU time
+	items []*item // those of index, in no order, to walk over and to sample
+	hand  int     // the index in items at which the sweep goes on
+	max   int     // the most items since index was made
+	// reserved are bills beside the states of items, also of those that are gone.
+	reserved reservations
+	_        [64]byte // keeps two locks on different cache lines: BenchmarkTake needs 5 % less CPU time
 }
 
 func (sh *shard) add(e *item) {
@@ -91,6 +95,7 @@ func (sh *shard) drop(e *item) {
 // remove forgets an item and no longer counts it.
 func (sh *shard) remove(s *Store, e *item) {
 	sh.drop(e)
+	e.state = bucket.State{} // a bill may keep the item in memory
 	s.keys.Add(-1)
 	s.bytes.Add(-e.bytes)
 }
@@ -152,6 +157,12 @@ func (sh *shard) sweepAll(s *Store) {
 		sh.mu.Lock()
 		all = max(all, len(sh.items))
 		sh.sweep(s, sweepChunk, s.clock())
+		sh.mu.Unlock()
+	}
+	for seen, all := 0, 1; seen < all; seen += sweepChunk {
+		sh.mu.Lock()
+		all = max(all, len(sh.reserved.items))
+		sh.reserved.sweep(s, sweepChunk, s.clock())
 		sh.mu.Unlock()
 	}
 	sh.mu.Lock()

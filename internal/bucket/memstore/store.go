@@ -65,6 +65,9 @@ type Stats struct {
 	Bytes    int64 // about what the keys and their states take now
 	Evicted  int64 // keys since New that were forgotten to make room
 	Degraded int64 // hits since New that found no room
+	// Reservations are the bills of IDs now, which are among the Keys and Bytes, and
+	// Unreserved the charges since New for whose bill there was no room.
+	Reservations, Unreserved int64
 
 	MaxKeys, MaxBytes int64 // as in Options, math.MaxInt64 where there is no bound
 }
@@ -83,6 +86,8 @@ type Store struct {
 	groups   sync.Pool
 
 	keys, bytes, evicted, degraded atomic.Int64
+	// reserved and reservedBytes are the keys and bytes of reservations.
+	reserved, reservedBytes, unreserved atomic.Int64
 
 	stop  chan struct{}
 	swept sync.WaitGroup
@@ -131,6 +136,7 @@ func shardsFor(maxKeys int64) int {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Keys: s.keys.Load(), Bytes: s.bytes.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load(),
+		Reservations: s.reserved.Load(), Unreserved: s.unreserved.Load(),
 		MaxKeys: s.maxKeys, MaxBytes: s.maxBytes,
 	}
 }
@@ -234,6 +240,7 @@ type group struct {
 	// degraded counts the hits that found no room.
 	degraded int64
 	none     bucket.State // of a key that is not kept
+	text     []byte       // the key of a bill
 }
 
 // Locate implements bucket.Store. A key is its own name.
@@ -254,6 +261,7 @@ func (s *Store) Forget(keys []string) {
 	for i, key := range keys {
 		sh := &s.shards[shards[i]]
 		if e := sh.index[key]; e != nil {
+			e.isLost = true
 			sh.remove(s, e)
 		}
 	}
@@ -509,11 +517,17 @@ func (g *group) takeNoSlot(i int) {
 // grows by spans, two of them are joined so that it need not grow.
 func (s *Store) charge(e *item, h *bucket.Hit, clock int64, d *bucket.Decision) {
 	before := e.state.Bytes()
-	if n := len(e.state.Spans); n >= leastSpans && n == cap(e.state.Spans) && s.bytes.Load()+before > s.maxBytes {
-		e.state.JoinNewest()
-	}
+	s.makeRoomForSpan(&e.state)
 	*d = h.Limit.Charge(&e.state, clock, h.Demand(0), *d)
 	s.recount(e, before)
+}
+
+// makeRoomForSpan joins two spans of a state that would grow by another one if there is
+// no room for that.
+func (s *Store) makeRoomForSpan(state *bucket.State) {
+	if n := len(state.Spans); n >= leastSpans && n == cap(state.Spans) && s.bytes.Load()+state.Bytes() > s.maxBytes {
+		state.JoinNewest()
+	}
 }
 
 // recount counts the bytes by which a state grew or shrank; it had before bytes.
@@ -574,6 +588,7 @@ func (s *Store) evict(sh *shard, isRoom func() bool) bool {
 			return false
 		}
 		s.evicted.Add(1)
+		victim.isLost = true
 		sh.remove(s, victim)
 		if isRoom() {
 			return true

@@ -1,0 +1,199 @@
+package memstore
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// reservation is the bill of an ID beside the state of a key. It is in the shard of that
+// key, whose lock guards it.
+type reservation struct {
+	key   string // see bucket.AppendBill
+	bill  bucket.Bill
+	of    *item // that was charged last
+	bytes int64 // what it counts for in Store.bytes
+	at    int32 // index in reservations.items
+}
+
+// reservations are those of a shard.
+type reservations struct {
+	index map[string]*reservation
+	items []*reservation // those of index, in no order
+	hand  int            // the index in items at which the sweep goes on
+}
+
+// Reservations take at most this share of the keys and bytes of a store, so that callers
+// who make up IDs cannot push out states: an admitted take makes one of them, which may
+// last for longer than the limit's period.
+const reservedShare = 4
+
+// Reserve implements bucket.Store; it fails like Take. Where there is no room for a bill,
+// the take is charged without one.
+func (s *Store) Reserve(_ context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
+	return s.run(hits, decisions, func(g *group, clock int64) {
+		s.take(g, clock)
+		allowed := bucket.GroupAllowed(g.hits, g.decisions)
+		for i, e := range g.items {
+			if h := &g.hits[i]; e != nil && h.IsReserved() && bucket.Charged(h, &g.decisions[i], allowed) {
+				s.addToBill(g, i, clock, r)
+			}
+		}
+	})
+}
+
+// addToBill adds hit i, which was charged, to the bill of an ID.
+func (s *Store) addToBill(g *group, i int, clock int64, r bucket.Reservation) {
+	h, e, of := &g.hits[i], g.items[i], &g.shard(s, i).reserved
+	g.text = bucket.AppendBill(g.text[:0], h.Key, r.ID)
+	found := of.index[string(g.text)]
+	if found == nil {
+		of.sweep(s, 2, clock)
+		if found = s.newReservation(string(g.text), h); found == nil {
+			s.unreserved.Add(1)
+			return
+		}
+		of.add(found)
+	}
+	found.chargedTo(e)
+	found.bill.Add(h.Limit, clock, g.decisions[i].At, h.Cost, r.Lasts)
+}
+
+// newReservation returns an empty reservation, or nil if there is no room.
+func (s *Store) newReservation(key string, hit *bucket.Hit) *reservation {
+	// An item that is gone stays in memory as long as a bill names it.
+	gone := int64(unsafe.Sizeof(item{})) + roundUp(len(hit.Key))
+	const pointers = 72
+	r := &reservation{key: key, bytes: int64(unsafe.Sizeof(reservation{})) + roundUp(len(key)) + pointers + gone}
+	if s.reserved.Add(1) <= max(1, s.maxKeys/reservedShare) {
+		if s.reservedBytes.Add(r.bytes) <= s.maxBytes/reservedShare && s.reserve(r.bytes) {
+			return r
+		}
+		s.reservedBytes.Add(-r.bytes)
+	}
+	s.reserved.Add(-1)
+	return nil
+}
+
+// chargedTo notes which item is charged. If the one before was lost, nothing of what was
+// charged to that is in any state.
+func (r *reservation) chargedTo(e *item) {
+	if r.of != nil && r.of.isLost {
+		r.bill.Void()
+	}
+	r.of = e
+}
+
+// Settle implements bucket.Store; it fails like Take. If there is no room for the state
+// that a hit would be charged to, the hit's settlement is Degraded and does nothing.
+func (s *Store) Settle(_ context.Context, id string, hits []bucket.Hit, settled []bucket.Settled) error {
+	if len(hits) != len(settled) {
+		return errLength
+	}
+	if s.reserved.Load() == 0 {
+		clear(settled)
+		for i, clock := 0, s.clock(); i < len(settled); i++ {
+			settled[i].At = clock
+		}
+		return nil
+	}
+	g := s.lock(hits)
+	clock := s.clock()
+	bills := make([]*reservation, len(g.hits))
+	for i := range g.hits {
+		h := &g.hits[i]
+		g.text = bucket.AppendBill(g.text[:0], h.Key, id)
+		if r := g.shard(s, i).reserved.index[string(g.text)]; r != nil && r.bill.IsKnown(clock) {
+			bills[i] = r
+			if e := g.items[i]; e != nil {
+				h.Limit.Mend(&e.state, clock, maxSkew)
+			}
+		}
+	}
+	done := make([]bucket.Settled, len(g.hits))
+	seq := s.next()
+	for i, r := range bills {
+		if done[i].At = clock; r != nil {
+			done[i] = s.settle(g, i, clock, r)
+		}
+		done[i].Seq = seq
+	}
+	s.unlock(g)
+	for i, j := range g.of {
+		settled[i] = done[j]
+	}
+	s.release(g)
+	return nil
+}
+
+// settle settles hit i, whose bill is known.
+func (s *Store) settle(g *group, i int, clock int64, r *reservation) bucket.Settled {
+	h, state := &g.hits[i], &bucket.State{}
+	adds := h.Cost > r.bill.Total() && h.Limit.Requests > 0
+	e := g.items[i]
+	if e == nil && adds {
+		if e = s.insert(g, i, clock); e == nil {
+			s.degraded.Add(1)
+			return bucket.Settled{IsKnown: true, Takes: r.bill.Takes, At: clock, Degraded: true}
+		}
+	}
+	r.chargedTo(e)
+	if e != nil {
+		state = &e.state
+	}
+	before := state.Bytes()
+	if adds {
+		s.makeRoomForSpan(state)
+	}
+	done := r.bill.Settle(h.Limit, state, clock, h.Cost)
+	if e != nil {
+		s.recount(e, before)
+	}
+	if done.Takes == 0 {
+		g.shard(s, i).reserved.remove(s, r)
+	}
+	return done
+}
+
+func (rs *reservations) add(r *reservation) {
+	if rs.index == nil {
+		rs.index = make(map[string]*reservation)
+	}
+	r.at = int32(len(rs.items))
+	rs.items = append(rs.items, r)
+	rs.index[r.key] = r
+}
+
+// remove forgets a reservation and no longer counts it. The last one takes its index.
+func (rs *reservations) remove(s *Store, r *reservation) {
+	last := len(rs.items) - 1
+	moved := rs.items[last]
+	moved.at = r.at
+	rs.items[r.at] = moved
+	rs.items[last] = nil
+	rs.items = rs.items[:last]
+	delete(rs.index, r.key)
+	if last == 0 { // neither a map nor a slice shrinks by itself
+		rs.index, rs.items = nil, nil
+	}
+	s.reserved.Add(-1)
+	s.reservedBytes.Add(-r.bytes)
+	s.keys.Add(-1)
+	s.bytes.Add(-r.bytes)
+}
+
+// sweep looks at the next n reservations and removes those that have ended.
+func (rs *reservations) sweep(s *Store, n int, clock int64) {
+	for range min(n, len(rs.items)) {
+		if rs.hand >= len(rs.items) {
+			rs.hand = 0
+		}
+		r := rs.items[rs.hand]
+		if r.bill.IsKnown(clock) {
+			rs.hand++
+			continue
+		}
+		rs.remove(s, r)
+	}
+}
