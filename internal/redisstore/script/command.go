@@ -125,6 +125,10 @@ func stringOf(text []byte) string { return unsafe.String(unsafe.SliceData(text),
 
 // encode appends a request and the number of its equals, as the script reads them.
 func (c *Command) encode(r *Group) {
+	if r.Mode == Settle {
+		c.encodeSettle(r)
+		return
+	}
 	mode, count := r.Mode, 0
 	if mode == Take && r.hasRoles() {
 		mode = takeByRole
@@ -135,6 +139,10 @@ func (c *Command) encode(r *Group) {
 	sent, hasHolders := mode, r.hasHolders()
 	if hasHolders {
 		sent += byHolder
+	}
+	isReserved := r.Named != nil && mode != Check
+	if isReserved {
+		sent += reserves
 	}
 	c.input = appendNumbers(c.input, int64(sent), int64(count), int64(len(r.Hits)))
 	for i := range r.Hits {
@@ -149,6 +157,9 @@ func (c *Command) encode(r *Group) {
 		if hasHolders {
 			c.input = appendNumbers(c.input, int64(len(h.Holder)))
 			c.input = append(c.input, h.Holder...)
+		}
+		if isReserved {
+			c.encodeBill(r, i)
 		}
 	}
 }

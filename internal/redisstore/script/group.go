@@ -21,6 +21,9 @@ type Group struct {
 	// Decisions are the result, one for each hit. A give-back needs those of
 	// the take.
 	Decisions []bucket.Decision
+	// Named is nil unless the request is a take with an ID, or a Settle. A Check with it
+	// is as one without.
+	Named *Named
 	// Err is ErrUnreadable, or what the user of the request has set.
 	Err error
 
@@ -43,6 +46,10 @@ const (
 	// byHolder is added to the mode in the script's input if hits of the request may
 	// name holders.
 	byHolder
+	// reserves is added to the mode in the script's input if a take has an ID.
+	reserves Mode = 8
+	// Settle changes what an ID has charged.
+	Settle Mode = 16
 )
 
 // hash returns a hash that equal requests share, and others hardly ever. Since no
@@ -64,10 +71,10 @@ func (r *Group) hash(seed maphash.Seed) uint64 {
 }
 
 // equals reports whether two requests ask for the same. A give-back equals no other,
-// since it names its own moments; nor does a request with holders, since few share a
-// name.
+// since it names its own moments; nor does a request with holders or an ID, since few
+// share a name.
 func (r *Group) equals(other *Group) bool {
-	return r.Mode == other.Mode && r.Mode != GiveBack && EqualHits(r.Hits, other.Hits) && !r.namesHolders()
+	return r.Mode == other.Mode && r.Mode != GiveBack && r.Named == nil && other.Named == nil && EqualHits(r.Hits, other.Hits) && !r.namesHolders()
 }
 
 func (r *Group) namesHolders() bool {

@@ -15,7 +15,7 @@ import (
 const (
 	replyUnreadable = -1 // a state of the request cannot be read
 	replySame       = 0  // all further ones of the equal requests got the same
-	replyDone       = 8  // the request was given back
+	replyDone       = 8  // the request was given back or settled
 )
 
 // The minimum and the maximum of numbers that follow the first one of a decision.
@@ -28,8 +28,12 @@ const (
 // state of another algorithm.
 var ErrUnreadable = errors.New("redis: a key holds a state that cannot be read")
 
-// maxNumber bounds the script's numbers, which are doubles.
-const maxNumber = 1 << 53
+const (
+	// maxNumber bounds the script's numbers, which are doubles.
+	maxNumber = 1 << 53
+	// maxMicros is the longest time in microseconds.
+	maxMicros = math.MaxInt64 / int64(time.Microsecond)
+)
 
 // Heading is the beginning of the script's reply.
 type Heading struct {
@@ -113,6 +117,13 @@ func (r *reader) equals(clock int64, first *Group) error {
 			return nil
 		case mark == replyUnreadable:
 			q.Err = ErrUnreadable
+		case q.Mode == Settle:
+			if mark != replyDone {
+				return fmt.Errorf("the script's reply holds %d for a request to settle", mark)
+			}
+			if err := r.settled(clock, q); err != nil {
+				return err
+			}
 		case q.Mode != GiveBack:
 			if err := r.decisions(clock, mark, q.Decisions); err != nil {
 				return err
@@ -139,6 +150,11 @@ func (r *reader) number(q *Group) {
 	r.seq++
 	for i := range q.Decisions {
 		q.Decisions[i].Seq = r.seq
+	}
+	if q.Mode == Settle {
+		for i := range q.Named.Settled {
+			q.Named.Settled[i].Seq = r.seq
+		}
 	}
 }
 
@@ -181,8 +197,7 @@ func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) erro
 
 func decodeDecision(clock, reset int64, n [maxFollowing]int64) (bucket.Decision, error) {
 	remaining, retry, wait, late := n[0], n[1], n[2], n[3]
-	const maxWait = math.MaxInt64 / int64(time.Microsecond)
-	if remaining < 0 || remaining > maxNumber || reset > maxWait || retry < int64(bucket.Unknown) || retry > maxWait || wait < 0 || wait > maxWait || late < -clock || late > maxNumber {
+	if remaining < 0 || remaining > maxNumber || reset > maxMicros || retry < int64(bucket.Unknown) || retry > maxMicros || wait < 0 || wait > maxMicros || late < -clock || late > maxNumber {
 		return bucket.Decision{}, fmt.Errorf("the script's reply holds %v, which is no decision", n)
 	}
 	d := bucket.Decision{

@@ -9,7 +9,14 @@
 -- role: 0 enforced, -1 aside, or the number of a quota, whose hits are adjacent. If some
 -- hits may name holders, the mode is BY_HOLDER higher, and each hit ends with the length
 -- of its holder, or 0, and the holder. No two hits of a request have the same key and
--- holder.
+-- holder. If a take has an ID, the mode is RESERVES higher, and each hit ends with the
+-- index of the bill's key, the index of the key of a reset, the limit's pace, and how long
+-- the bill lasts.
+-- To settle, a request of the mode SETTLE and a count of 1 has for each hit also the index
+-- of the bill's key, the index of the key of a reset, the limit's pace, and how many units
+-- of a level are a cost of 1. The result is DONE and for each hit 0, if it has no bill, or
+-- its takes + 1, what was returned, what was added, what remains, and reset_after; or
+-- UNREADABLE.
 --
 -- The copies of a request are decided one after the other. The result is, for
 -- each copy, one of
@@ -21,7 +28,7 @@
 --   SAME           this copy and all further ones got what the one before got
 -- and for a request to give back DONE or UNREADABLE.
 
-local TAKE, GIVE_BACK, TAKE_BY_ROLE, BY_HOLDER = 1, 2, 3, 4 -- 0 checks
+local TAKE, GIVE_BACK, TAKE_BY_ROLE, BY_HOLDER, RESERVES, SETTLE = 1, 2, 3, 4, 8, 16 -- 0 checks
 local UNREADABLE, SAME, DONE = -1, 0, 8 -- never the first number of a decision
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
@@ -58,6 +65,7 @@ else
 end
 
 local expiries = {} -- by index of the key, for keys whose state was written
+local bills -- the steps on bills, once they are needed
 local mended = 0 -- how many of these states a wrong clock had written
 local reply, filled = {clock, 0}, 2
 
@@ -123,10 +131,10 @@ end
 -- Makes the function that decides all other requests: those of several hits, and
 -- give-backs.
 local function new_decide_hits()
-  local keys, of, costs, takens, roles, whos = {}, {}, {}, {}, {}, {}
+  local keys, of, costs, takens, roles, whos, billed = {}, {}, {}, {}, {}, {}, {}
   local remaining, retry, reset, wait, at, level, rest = {}, {}, {}, {}, {}, {}, {}
 
-  local function read(mode, n, start, pending, wrote)
+  local function read(mode, n, start, reserves, pending, wrote)
     for i = 1, n do
       local l
       if mode <= TAKE then
@@ -142,6 +150,11 @@ local function new_decide_hits()
         size, start = unpack_doubles('<d', ARGV[3], start)
         whos[i] = {key = KEYS[keys[i]], holder = ARGV[3]:sub(start, start + size - 1), pending = pending, wrote = wrote}
         start = start + size
+      end
+      if reserves then
+        local h = {}
+        h.bill, h.lost, h.pace, h.lasts, start = unpack_doubles('<dddd', ARGV[3], start)
+        billed[i] = h
       end
     end
     return start
@@ -176,7 +189,7 @@ local function new_decide_hits()
         values[k], expiries[k], mended = retry[i], reset[i], mended + 1
         remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost, whos[i])
       end
-      if not remaining[i] then return false end
+      if not remaining[i] or billed[1] and not bills.find(billed[i]) then return false end
       allowed = allowed and retry[i] == 0
     end
     if mode == TAKE_BY_ROLE then allowed = are_roles_allowed(n) end
@@ -191,6 +204,8 @@ local function new_decide_hits()
         charge(keys[i], of[i], costs[i], allowed, remaining[i], retry[i], reset[i], at[i], level[i], rest[i])
       wrote_any = wrote_any or wrote
       if moment then at[i] = moment end
+      -- Holders have no bills.
+      if wrote and billed[1] and costs[i] > 0 and of[i].anyway >= 0 then bills.reserve(billed[i], at[i], costs[i]) end
     end
     return wrote_any
   end
@@ -207,12 +222,19 @@ local function new_decide_hits()
 
   return function(mode, count, n, start)
     local after
+    local reserves = mode >= RESERVES
+    if reserves then
+      bills = bills or new_bills(limits, values, expiries, put_mark)
+      mode = mode - RESERVES
+    elseif billed[1] then
+      billed = {}
+    end
     if mode >= BY_HOLDER then
       mode = mode - BY_HOLDER
-      after = read(mode, n, start, {}, {})
+      after = read(mode, n, start, reserves, {}, {})
     else
       if whos[1] then whos = {} end
-      after = read(mode, n, start)
+      after = read(mode, n, start, reserves)
     end
     for copy = 1, count do
       local readable, allowed = decide(mode, n)
@@ -242,6 +264,11 @@ while start < #input do
   if n == 1 and mode <= TAKE then
     decide_hit(mode, count, k, limits[l], cost)
     start = start + 48
+  elseif mode == SETTLE then
+    local of_wrong_clocks
+    bills = bills or new_bills(limits, values, expiries, put_mark)
+    start, of_wrong_clocks = bills.settle(n, start + 24)
+    mended = mended + of_wrong_clocks
   else
     decide_hits = decide_hits or new_decide_hits()
     start = decide_hits(mode, count, n, start + 24)

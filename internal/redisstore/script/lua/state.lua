@@ -10,7 +10,7 @@
 --          then the results of each request (main.lua)
 --
 -- The script is, in this order: state.lua, a local with its number for each algorithm
--- (TOKEN_BUCKET), the algorithms, each in a file, and main.lua.
+-- (TOKEN_BUCKET), the algorithms and bills.lua, and main.lua.
 -- Every number is whole and under 2^53, so doubles compute exactly. Calls cost more
 -- than arithmetic here, so quotients are rounded by remainders:
 --   a / b rounded down   (a - a % b) / b
@@ -23,6 +23,7 @@
 -- The state of a concurrency is a sorted set instead. The score of each holder is the
 -- moment when its hold ends. The empty name is above all, with the score 2^52 + the
 -- moment of the last write.
+-- Beside a state may be bills, see bills.lua.
 -- All moments are microseconds since the epoch; the fields mean the same as those of
 -- State in Go. No value means that there is nothing to remember.
 --
@@ -41,8 +42,9 @@
 --     if there is nothing to remember; the moment when it expires; what remains;
 --     and the hit's moment, if it differs from at. Nothing, if the state stays as
 --     it is.
---   give_back(cost, level, at, value, rest, taken)  the same; taken is the
---     moment of the take.
+--   give_back(cost, level, at, value, rest, taken, took, before, before_taken)  the
+--     same; taken is the moment of the take. It took took, or cost if that is nil, after
+--     its caller had taken before, if that is not nil, at an earlier moment.
 
 local call, pack, unpack_doubles = redis.call, struct.pack, struct.unpack
 

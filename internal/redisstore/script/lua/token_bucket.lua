@@ -92,9 +92,16 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
     return write(at, debt)
   end
 
-  local function give_back(cost, debt, at, _, _, taken)
-    local elapsed = (at - (taken - taken % quantum)) / quantum
-    local rest = units(cost) - elapsed * rate
+  local function give_back(cost, debt, at, _, _, taken, took, before, before_taken)
+    local tick, all = taken - taken % quantum, units(took or cost)
+    if before and before > 0 then
+      local passed = (tick - (before_taken - before_taken % quantum)) / quantum
+      local left = units(before) - passed * rate
+      if passed >= 0 and left > 0 then all = all + left end
+    end
+    local elapsed, part = (at - tick) / quantum, units(cost)
+    local rest = all - elapsed * rate
+    if part < rest then rest = part end
     if debt == 0 or elapsed < 0 or rest <= 0 then return end
     return write(at, rest < debt and debt - rest or 0)
   end

@@ -1,0 +1,194 @@
+-- What takes with IDs have charged, and their settlement; the twin of bill.go.
+--
+-- The bill of an ID is a string of doubles beside the state that was charged: ends,
+-- takes, pace, then the moment and cost of the older portion and of the newer one. Beside
+-- a state that was reset lies a double too, the moment of that, until no bill is left from
+-- before (reset.lua).
+
+-- Makes the steps on bills, in one function: most commands need none. values and expiries
+-- are by index of the key, put appends a number to the reply.
+local function new_bills(limits, values, expiries, put)
+  local function new_bill()
+    return {ends = 0, takes = 0, pace = 0, at = 0, cost = 0, later_at = 0, later_cost = 0}
+  end
+
+  -- Returns the bill in a value; nil if there is none any more, false if it cannot be read.
+  local function read_bill(value)
+    if not value then return nil end
+    if #value ~= 56 then return false end
+    local b = new_bill()
+    b.ends, b.takes, b.pace, b.at, b.cost, b.later_at, b.later_cost = unpack_doubles('<ddddddd', value)
+    for _, n in pairs(b) do
+      if not (n >= 0 and n <= 2^53 and n % 1 == 0) then return false end
+    end
+    if b.cost + b.later_cost > MAX_LEVEL then return false end
+    if clock >= b.ends or b.takes == 0 then return nil end
+    return b
+  end
+
+  local function pack_bill(b)
+    return pack('<ddddddd', b.ends, b.takes, b.pace, b.at, b.cost, b.later_at, b.later_cost)
+  end
+
+  -- Nothing says any more how much of the portions still counts.
+  local function void_bill(b)
+    b.at, b.cost, b.later_at, b.later_cost = 0, b.cost + b.later_cost, 0, 0
+  end
+
+  -- Returns whether the value beside a state that says when it was reset can be read, and
+  -- voids the portions from before.
+  local function heed_reset(b, value)
+    if not value then return true end
+    if #value ~= 8 then return false end
+    local reset = unpack_doubles('<d', value)
+    if b.later_cost > 0 and b.later_at > reset then
+      if b.at <= reset then b.at = 0 end
+    elseif b.at <= reset then
+      void_bill(b)
+    end
+    return true
+  end
+
+  -- Adds what was charged at that moment by a limit of that pace.
+  local function add_to_bill(b, pace, at, cost)
+    if b.pace ~= pace then
+      void_bill(b)
+      b.pace = pace
+    end
+    local room = MAX_LEVEL - b.cost - b.later_cost
+    if cost > room then cost = room end
+    if b.cost == 0 then
+      b.at, b.cost = at, cost
+    elseif b.later_cost == 0 then
+      b.later_at, b.later_cost = at, cost
+    else
+      b.later_cost = b.later_cost + cost
+    end
+  end
+
+  -- Returns the level of the state of key k, and what a step needs besides.
+  local function look(k, l)
+    local _, _, _, _, at, level, rest = l.decide(values[k], -1)
+    return level, at, rest
+  end
+
+  local function keep(k, value, expires)
+    if expires then values[k], expiries[k] = value, expires end
+    return expires ~= nil
+  end
+
+  -- Gives back a part of a portion, and returns how much, rounded up.
+  local function return_part(h, part, taken, took, before, before_taken)
+    local level, at, rest = look(h.k, h.l)
+    if part <= 0 or taken == 0 or not level then return 0 end
+    if not keep(h.k, h.l.give_back(part, level, at, values[h.k], rest, taken, took, before, before_taken)) then
+      return 0
+    end
+    local given = level - look(h.k, h.l)
+    return (given + -given % h.unit) / h.unit
+  end
+
+  -- Gives back so much of the cost, of the newer portion first, and returns how much.
+  local function return_cost(h, b, cost)
+    if b.pace ~= h.pace then return 0 end
+    local part = cost < b.later_cost and cost or b.later_cost
+    local later = return_part(h, part, b.later_at, b.later_cost, b.cost, b.at)
+    b.later_cost = b.later_cost - later
+    cost = cost - later
+    part = cost < b.cost and cost or b.cost
+    local older = return_part(h, part, b.at, b.cost, 0, 0)
+    b.cost = b.cost - older
+    if b.cost == 0 then
+      b.at, b.cost, b.later_at, b.later_cost = b.later_at, b.later_cost, 0, 0
+    end
+    return later + older
+  end
+
+  local function add_cost(h, b, cost)
+    local level, at, rest = look(h.k, h.l)
+    if not keep(h.k, h.l.charge(cost, level, at, values[h.k], rest)) then return 0 end
+    add_to_bill(b, h.pace, at, cost)
+    return cost
+  end
+
+  local function settle(h, b)
+    local total = b.cost + b.later_cost
+    local goal, returned, added = h.cost, 0, 0
+    if goal < 0 then
+      b.takes = b.takes - 1
+      goal = total + goal
+      if goal < 0 then goal = 0 end
+    end
+    if goal < total then
+      returned = return_cost(h, b, total - goal)
+    elseif goal > total then
+      added = add_cost(h, b, goal - total)
+    end
+    if b.takes == 0 then
+      keep(h.bill, false, clock)
+    elseif returned > 0 or added > 0 or h.cost < 0 then
+      keep(h.bill, pack_bill(b), b.ends)
+    end
+    local remaining, _, reset = h.l.decide(values[h.k], 0)
+    put(b.takes + 1)
+    put(returned)
+    put(added)
+    put(remaining)
+    put(reset)
+  end
+
+  -- Reads a hit, with its bill if it has one. Returns whether all can be read, and how
+  -- many states a wrong clock had written.
+  local function find(h)
+    local b = read_bill(values[h.bill])
+    if b == false or b and not heed_reset(b, values[h.lost]) then return false, 0 end
+    if not b or h.l.anyway < 0 then return true, 0 end -- holders have no bills
+    h.found = b
+    local remaining, value, expires = h.l.decide(values[h.k], -1)
+    if remaining then return true, 0 end
+    if not value then return false, 0 end
+    values[h.k], expiries[h.k] = value, expires
+    return h.l.decide(value, -1) ~= nil, 1
+  end
+
+  -- Settles the n hits of the request at start. Returns where the next request begins, and
+  -- how many states a wrong clock had written.
+  local function settle_all(n, start)
+    local hits, readable, mended = {}, true, 0
+    for i = 1, n do
+      local h, l = {}, nil
+      h.k, l, h.cost, h.bill, h.lost, h.pace, h.unit, start = unpack_doubles('<ddddddd', ARGV[3], start)
+      h.l, hits[i] = limits[l], h
+      local is_readable, is_mended = find(h)
+      readable, mended = readable and is_readable, mended + is_mended
+    end
+    if not readable then
+      put(-1) -- UNREADABLE
+      return start, mended
+    end
+    put(8) -- DONE
+    for i = 1, n do
+      if hits[i].found then settle(hits[i], hits[i].found) else put(0) end
+    end
+    return start, mended
+  end
+
+  -- Finds the bill of a hit of a take, if it has one. Returns whether it can be read.
+  local function find_to_reserve(h)
+    local b = read_bill(values[h.bill])
+    if b == false or b and not heed_reset(b, values[h.lost]) then return false end
+    h.found = b or new_bill()
+    return true
+  end
+
+  -- Adds a cost that was charged at that moment to the bill of its hit.
+  local function reserve(h, at, cost)
+    local b, ends = h.found, clock + h.lasts
+    b.takes = b.takes + 1
+    if ends > b.ends then b.ends = ends end
+    add_to_bill(b, h.pace, at, cost)
+    keep(h.bill, pack_bill(b), b.ends)
+  end
+
+  return {find = find_to_reserve, reserve = reserve, settle = settle_all}
+end
