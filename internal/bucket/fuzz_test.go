@@ -23,7 +23,16 @@ func FuzzSlidingWindow(f *testing.F) { fuzzTraces(f, bucket.SlidingWindow) }
 func FuzzSlidingLog(f *testing.F)    { fuzzTraces(f, bucket.SlidingLog) }
 func FuzzConcurrency(f *testing.F)   { fuzzTraces(f, bucket.Concurrency, bucket.FixedWindow) }
 
+// FuzzReservations also names takes and settles them.
+func FuzzReservations(f *testing.F) {
+	fuzz(f, buckettest.Options{Domain: "d", Algorithms: bucket.AllAlgorithms(), Reserves: true})
+}
+
 func fuzzTraces(f *testing.F, algorithms ...bucket.Algorithm) {
+	fuzz(f, buckettest.Options{Domain: "d", Algorithms: algorithms})
+}
+
+func fuzz(f *testing.F, opt buckettest.Options) {
 	for _, step := range []byte{1, 3, 7, 29, 101} {
 		seed := make([]byte, 200)
 		for i := range seed {
@@ -32,7 +41,7 @@ func fuzzTraces(f *testing.F, algorithms ...bucket.Algorithm) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, accidents []byte) {
-		checkTrace(t, buckettest.Bytes(accidents), algorithms...)
+		checkTrace(t, buckettest.Bytes(accidents), opt)
 	})
 }
 

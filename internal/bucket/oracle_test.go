@@ -16,10 +16,11 @@ type steps struct {
 	mu     sync.Mutex
 	clock  func() int64
 	states map[string]*bucket.State
+	bills  map[string]*bucket.Bill
 }
 
 func newSteps(clock func() int64) *steps {
-	return &steps{clock: clock, states: map[string]*bucket.State{}}
+	return &steps{clock: clock, states: map[string]*bucket.State{}, bills: map[string]*bucket.Bill{}}
 }
 
 // state returns the state of the hit's key.
@@ -64,6 +65,52 @@ func (s *steps) decide(merged []bucket.Hit, clock int64) []bucket.Decision {
 }
 
 func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	return s.take(ctx, hits, decisions, func(*bucket.Hit, *bucket.Decision) {})
+}
+
+func (s *steps) Reserve(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
+	return s.take(ctx, hits, decisions, func(h *bucket.Hit, d *bucket.Decision) {
+		if h.IsReserved() {
+			s.bill(h, r.ID).Add(h.Limit, s.clock(), d.At, h.Cost, r.Lasts)
+		}
+	})
+}
+
+// bill returns the bill of an ID beside the state of the hit's key.
+func (s *steps) bill(h *bucket.Hit, id string) *bucket.Bill {
+	key := string(bucket.AppendBill(nil, h.Key, id))
+	if s.bills[key] == nil {
+		s.bills[key] = new(bucket.Bill)
+	}
+	return s.bills[key]
+}
+
+func (s *steps) Settle(_ context.Context, id string, hits []bucket.Hit, settled []bucket.Settled) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clock := s.clock()
+	merged, of := bucket.Merge(nil, nil, hits)
+	for i := range merged {
+		if h := &merged[i]; s.bill(h, id).IsKnown(clock) {
+			s.mended(*h, clock)
+		}
+	}
+	done := make([]bucket.Settled, len(merged))
+	for i := range merged {
+		h := &merged[i]
+		done[i].At = clock
+		if b := s.bill(h, id); b.IsKnown(clock) {
+			done[i] = b.Settle(h.Limit, s.state(*h), clock, h.Cost)
+		}
+	}
+	for i, j := range of {
+		settled[i] = done[j]
+	}
+	return nil
+}
+
+// take is Take, and calls charged with each hit that is charged.
+func (s *steps) take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, charged func(*bucket.Hit, *bucket.Decision)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -76,6 +123,7 @@ func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	for i, h := range merged {
 		if bucket.Due(&h, &decided[i], granted) {
 			decided[i] = h.Limit.Charge(s.state(h), clock, h.Demand(0), decided[i])
+			charged(&h, &decided[i])
 		}
 	}
 	for i := range hits {
@@ -136,7 +184,8 @@ func TestStepsAreAsTheOracleSays(t *testing.T) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for seed := w; seed < traces; seed += workers {
-					mended.Add(checkTrace(t, buckettest.Chance(uint64(seed), 10), bucket.AllAlgorithms()...))
+					opt := buckettest.Options{Domain: "d", Algorithms: bucket.AllAlgorithms(), Reserves: seed%2 == 0}
+					mended.Add(checkTrace(t, buckettest.Chance(uint64(seed), 10), opt))
 				}
 			})
 		}
@@ -150,8 +199,8 @@ func TestStepsAreAsTheOracleSays(t *testing.T) {
 
 // checkTrace runs a trace on the steps and returns how many states it mends, by
 // algorithm.
-func checkTrace(t *testing.T, c buckettest.Choices, a ...bucket.Algorithm) map[bucket.Algorithm]int {
-	trace := buckettest.RandomTrace(c, buckettest.Options{Domain: "d", Algorithms: a})
+func checkTrace(t *testing.T, c buckettest.Choices, opt buckettest.Options) map[bucket.Algorithm]int {
+	trace := buckettest.RandomTrace(c, opt)
 	err := trace.Run(openSteps())
 	if m, ok := err.(*buckettest.Mismatch); ok {
 		err = m.Shrink(openSteps)
@@ -173,7 +222,9 @@ func TestConformance(t *testing.T) {
 		},
 		Traces:     500,
 		Algorithms: bucket.AllAlgorithms(),
+		Reserves:   true,
 	}
 	buckettest.Run(t, h)
 	buckettest.RunHolders(t, h)
+	buckettest.RunReservations(t, h)
 }

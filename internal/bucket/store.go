@@ -117,6 +117,23 @@ type Store interface {
 	// not be given back.
 	GiveBack(ctx context.Context, hits []Hit, decisions []Decision) error
 
+	// Reserve is Take for a caller who names the take. What it charges to a hit that
+	// IsReserved becomes part of the bill of the ID beside the hit's state, by the very
+	// write that charges; hits that are not charged leave no bill. A store without room
+	// for a bill charges without one.
+	Reserve(ctx context.Context, r Reservation, hits []Hit, decisions []Decision) error
+
+	// Settle makes what the ID has charged to the key of each hit the hit's cost, and
+	// writes what it did to settled, which has the length of hits. Hits are settled each
+	// by itself, whatever their roles, and hits with equal keys as one with the sum of
+	// their costs; a cost below 0 takes a take of that much out of the bill, and with the
+	// last one the bill: for a caller who undoes what Reserve did. A hit without a bill is
+	// left alone. See Bill.
+	//
+	// On an error it is unknown what was settled. Whoever names costs of 0 and more may
+	// call it again: the last call counts.
+	Settle(ctx context.Context, id string, hits []Hit, settled []Settled) error
+
 	// Locate says where the state of a hit is kept, without asking a server.
 	Locate(h *Hit) Location
 

@@ -72,6 +72,18 @@ var errLength = errors.New("fallback: as many decisions as hits are needed")
 // twice: there and here. If a limit is to fail with its store, Take charges nothing
 // and its error wraps cause; but a limit whose hit is Aside allows instead.
 func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
+	return f.take(ctx, hits, decisions, cause, f.local.Take)
+}
+
+// Reserve is Take for a caller who names the take. Only local limits have bills.
+func (f *Fallback) Reserve(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
+	return f.take(ctx, hits, decisions, cause, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+		return f.local.Reserve(ctx, r, hits, decisions)
+	})
+}
+
+// take is Take; local limits are charged by this method of their store.
+func (f *Fallback) take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error, by storeMethod) error {
 	g, err := f.begin(hits, decisions, cause)
 	if err != nil {
 		return err
@@ -79,11 +91,11 @@ func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []buck
 	defer f.end(g)
 	if bucket.GroupAllowed(g.hits, g.decisions) {
 		g.settleQuotas()
-		err = g.decide(ctx, f.local.Take, anyHit)
+		err = g.decide(ctx, by, anyHit)
 	} else {
 		// The group is denied, whatever the local limits decide.
 		err = errors.Join(
-			g.decide(ctx, f.local.Take, chargedAnyway),
+			g.decide(ctx, by, chargedAnyway),
 			g.decide(ctx, f.local.Check, notChargedAnyway),
 		)
 	}
@@ -138,6 +150,32 @@ func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 		g.decisions[j] = g.chosenDecisions[i]
 	}
 	g.scatter(decisions)
+	return nil
+}
+
+// Settle settles, like the Settle of a bucket.Store, what the ID has charged here. What
+// is known was charged to local limits, and is marked as degraded.
+func (f *Fallback) Settle(ctx context.Context, id string, hits []bucket.Hit, settled []bucket.Settled) error {
+	if len(hits) != len(settled) {
+		return errLength
+	}
+	g := f.groups.Get().(*group)
+	defer f.end(g)
+	g.merge(hits)
+	f.share(g)
+	g.choose(anyHit)
+	chosen := make([]bucket.Settled, len(g.chosen))
+	if err := f.local.Settle(ctx, id, g.chosen, chosen); err != nil {
+		return fmt.Errorf("fallback: %w", err)
+	}
+	all := make([]bucket.Settled, len(g.hits))
+	for i, j := range g.chosenOf {
+		all[j] = chosen[i]
+		all[j].Degraded = true
+	}
+	for i, j := range g.of {
+		settled[i] = all[j]
+	}
 	return nil
 }
 

@@ -104,8 +104,11 @@ func (g *group) choose(wanted func(*bucket.Hit, *bucket.Decision) bool) {
 	}
 }
 
-// decide decides the wanted local hits as one group, by the local store's Take or Check.
-func (g *group) decide(ctx context.Context, by func(context.Context, []bucket.Hit, []bucket.Decision) error, wanted func(*bucket.Hit, *bucket.Decision) bool) error {
+// storeMethod is a store's Take or Check, or its Reserve for some ID.
+type storeMethod = func(context.Context, []bucket.Hit, []bucket.Decision) error
+
+// decide decides the wanted local hits as one group, by a method of the local store.
+func (g *group) decide(ctx context.Context, by storeMethod, wanted func(*bucket.Hit, *bucket.Decision) bool) error {
 	g.choose(wanted)
 	if len(g.chosen) == 0 {
 		return nil

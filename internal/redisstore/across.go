@@ -85,10 +85,17 @@ func (s *Store) giveBackGranted(r *request, takes []*request) {
 			granted = append(granted, t)
 		}
 	}
-	back := s.choose(granted, script.GiveBack, func(h *bucket.Hit, d *bucket.Decision) bool {
+	mode := script.GiveBack
+	if r.Named != nil {
+		mode = script.Settle
+	}
+	back := s.choose(granted, mode, func(h *bucket.Hit, d *bucket.Decision) bool {
 		return !h.Limit.ChargedAnyway(h.Cost) && bucket.Charged(h, d, true)
 	})
 	for _, b := range back {
+		if mode == script.Settle {
+			b.undoTake()
+		}
 		if !b.by.isPending() {
 			b.by = decidedBy{unasked, errTakenElsewhere}
 		}

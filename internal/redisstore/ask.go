@@ -71,6 +71,8 @@ func (s *Store) fallBack(ctx context.Context, r *request, cause error) error {
 		return s.fallback.GiveBack(ctx, r.Hits, r.Decisions)
 	case r.Mode == script.GiveBack:
 		return cause // it was taken from Redis
+	case r.Mode == script.Settle:
+		return s.settleLocally(ctx, r, cause)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
@@ -84,6 +86,9 @@ func (s *Store) fallBack(ctx context.Context, r *request, cause error) error {
 	}
 	if r.Mode == script.Check {
 		return s.fallback.Check(ctx, r.Hits, r.Decisions, cause)
+	}
+	if n := r.Named; n != nil {
+		return s.fallback.Reserve(ctx, bucket.Reservation{ID: n.ID, Lasts: n.Lasts}, r.Hits, r.Decisions, cause)
 	}
 	return s.fallback.Take(ctx, r.Hits, r.Decisions, cause)
 }

@@ -46,9 +46,11 @@ func TestStoreConformance(t *testing.T) {
 				Traces:     tc.traces,
 				Algorithms: bucket.AllAlgorithms(),
 				OnePlace:   tc.mode == redisconn.Cluster,
+				Reserves:   true,
 			}
 			buckettest.Run(t, h)
 			buckettest.RunHolders(t, h)
+			buckettest.RunReservations(t, h)
 		})
 	}
 }

@@ -120,6 +120,9 @@ func (r *request) copyHit(from *request, i, of int, d bucket.Decision) {
 	r.Hashes = append(r.Hashes, from.Hashes[i])
 	r.Decisions = append(r.Decisions, d)
 	r.of = append(r.of, of)
+	if from.Named != nil {
+		r.CopyNamed(&from.Group, i)
+	}
 }
 
 // copyKey copies head and key into the request's memory, and returns the copy.

@@ -251,14 +251,18 @@ var pingLimit = neverReached(bucket.MinPeriod)
 // or four fifths of the time until the deadline of ctx if that is less. If Redis does
 // not answer by then, or answers with an error, the fallback decides. Then Take fails
 // if there is no fallback, or if a limit asks for that.
-func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) (err error) {
+func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
 	}
 	if len(hits) == 0 {
 		return nil
 	}
-	r := s.begin(ctx, script.Take, hits)
+	return s.take(s.begin(ctx, script.Take, hits), decisions)
+}
+
+// take decides a request to take, and ends its use.
+func (s *Store) take(r *request, decisions []bucket.Decision) (err error) {
 	asked, isKnown := s.denials.known(r.start, &r.Group)
 	if isKnown {
 		s.metrics.knownDenials.Inc()
@@ -272,7 +276,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 		err = s.takeAcross(r)
 	} else {
 		one := [...]*request{r}
-		err = s.ask(ctx, r.start, r.deadline, one[:])
+		err = s.ask(r.ctx, r.start, r.deadline, one[:])
 		r = one[0]
 	}
 	s.countDegraded(r)

@@ -31,6 +31,8 @@ type states struct {
 	index map[string]*state
 	items []*state // the values of index, in no order
 	hand  int      // the index in items at which the sweep continues
+	// bills are those of the IDs of takes, by bucket.AppendBill; at most max.
+	bills map[string]*bucket.Bill
 
 	hits      []bucket.Hit // merged
 	of        []int        // for each hit of the caller, its index in hits

@@ -6,6 +6,7 @@ package buckettest
 
 import (
 	"fmt"
+	"math/big"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -17,6 +18,7 @@ import (
 // MaxDebt as given.
 type Oracle struct {
 	memories map[string]memory
+	bills    map[billOf]*bill
 	numbers  numbers
 	// mended counts the memories that a wrong clock wrote, by algorithm.
 	mended map[bucket.Algorithm]int
@@ -24,7 +26,7 @@ type Oracle struct {
 
 // NewOracle returns an oracle that remembers nothing.
 func NewOracle() *Oracle {
-	return &Oracle{memories: map[string]memory{}, numbers: numbers{}, mended: map[bucket.Algorithm]int{}}
+	return &Oracle{memories: map[string]memory{}, bills: map[billOf]*bill{}, numbers: numbers{}, mended: map[bucket.Algorithm]int{}}
 }
 
 // memory is the state of one key: a debt, a window, slots or holders, by algorithm. Its
@@ -44,8 +46,12 @@ type memory interface {
 	// charge adds the cost of a hit, or takes back a negative one. It reports whether
 	// that changed anything.
 	charge(h bucket.Hit, clock int64) bool
-	// giveBack takes back what still counts of a hit charged at the moment at.
-	giveBack(h bucket.Hit, clock, at int64) bool
+	// giveBack takes back the hit's cost, all or a part of what was charged, as far as that
+	// still counts. before is what was charged before it by the same caller and is still,
+	// if that is known.
+	giveBack(h bucket.Hit, clock int64, charged, before portion) bool
+	// exactly is what counts at clock, in requests without rounding.
+	exactly(l *bucket.Limit, clock int64) *big.Rat
 	// empty reports whether it is as if it were fresh.
 	empty() bool
 	// moveTo moves to clock what was used later than clock.
@@ -102,12 +108,18 @@ func (o *Oracle) keep(h bucket.Hit, m memory) {
 
 // Take decides a group and charges it.
 func (o *Oracle) Take(clock int64, hits []bucket.Hit) []bucket.Decision {
+	return o.take(clock, hits, func(bucket.Hit, int64) {})
+}
+
+// take is Take, and calls charged with each merged hit that is charged and its moment.
+func (o *Oracle) take(clock int64, hits []bucket.Hit, charged func(h bucket.Hit, at int64)) []bucket.Decision {
 	merged, of := merge(hits)
 	decided := o.decide(clock, merged)
 	granted := isGranted(merged, decided)
 	for i, h := range merged {
 		if granted && decided[i].Allowed() || chargesUse(h) {
 			decided[i] = o.charge(h, clock, decided[i])
+			charged(h, decided[i].At)
 		}
 	}
 	decisions := make([]bucket.Decision, len(hits))
@@ -194,19 +206,24 @@ func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Dec
 		if !charged[i] {
 			continue
 		}
-		if m := o.known(h, clock); m.giveBack(h, clock, perKey[i].At) {
+		if m := o.known(h, clock); m.giveBack(h, clock, portion{perKey[i].At, h.Cost}, portion{}) {
 			o.keep(h, m)
 		}
 	}
 }
 
-// lastExpiry returns the latest moment up to clock at which a memory expired, or 0
-// if none did.
+// lastExpiry returns the latest moment up to clock at which a memory or a bill expired,
+// or 0 if none did.
 func (o *Oracle) lastExpiry(clock int64) int64 {
 	var last int64
 	for _, m := range o.memories {
 		if e := m.expires(); e <= clock {
 			last = max(last, e)
+		}
+	}
+	for _, b := range o.bills {
+		if b.until <= clock {
+			last = max(last, b.until)
 		}
 	}
 	return last

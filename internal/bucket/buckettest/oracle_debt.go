@@ -103,22 +103,41 @@ func (m *debt) charge(h bucket.Hit, clock int64) bool {
 	return m.change(h.Limit, clock, big.NewRat(h.Cost, 1))
 }
 
-func (m *debt) giveBack(h bucket.Hit, clock, at int64) bool {
-	l, cost := h.Limit, h.Cost
-	if m.tick(l, clock) < at/l.Quantum {
+// giveBack: the bucket of the caller alone would hold what left of both portions says.
+func (m *debt) giveBack(h bucket.Hit, clock int64, charged, before portion) bool {
+	l := h.Limit
+	if m.tick(l, clock) < charged.at/l.Quantum {
 		return false // the take lies ahead, so this debt is not from it
 	}
-	refilled := big.NewRat(m.tick(l, clock)-at/l.Quantum, 1)
-	refilled.Mul(refilled, m.known.of(l).rate)
-	left := big.NewRat(cost, 1)
-	if top := m.known.of(l).top; left.Cmp(top) > 0 {
-		left.Set(top) // it took no more
-	}
-	left.Sub(left, refilled)
-	if left.Sign() <= 0 {
+	alone := m.drain(l, m.atMost(l, before.cost), charged.at/l.Quantum-before.at/l.Quantum)
+	alone.Add(alone, m.atMost(l, charged.cost))
+	left := m.drain(l, alone, m.tick(l, clock)-charged.at/l.Quantum)
+	if left.Sign() == 0 {
 		return false
 	}
+	if part := big.NewRat(h.Cost, 1); left.Cmp(part) > 0 {
+		left.Set(part)
+	}
 	return m.change(l, clock, left.Neg(left))
+}
+
+// atMost is a cost, or the most that a bucket takes.
+func (m *debt) atMost(l *bucket.Limit, cost int64) *big.Rat {
+	tokens := big.NewRat(cost, 1)
+	if top := m.known.of(l).top; tokens.Cmp(top) > 0 {
+		tokens.Set(top)
+	}
+	return tokens
+}
+
+// drain is what is left of tokens after this many ticks; nothing if they go back.
+func (m *debt) drain(l *bucket.Limit, tokens *big.Rat, ticks int64) *big.Rat {
+	refilled := big.NewRat(ticks, 1)
+	left := new(big.Rat).Sub(tokens, refilled.Mul(refilled, m.known.of(l).rate))
+	if ticks < 0 || left.Sign() < 0 {
+		left.SetInt64(0)
+	}
+	return left
 }
 
 // change writes the debt of now, changed by tokens.

@@ -102,9 +102,9 @@ func (m *holders) release(h bucket.Hit, clock int64) bool {
 	return true
 }
 
-func (m *holders) giveBack(h bucket.Hit, clock, at int64) bool {
+func (m *holders) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
 	end, holds := m.ends[h.Holder]
-	return holds && end == at+h.Limit.Period.Microseconds() && m.release(h, clock)
+	return holds && end == charged.at+h.Limit.Period.Microseconds() && m.release(h, clock)
 }
 
 // moveTo: whoever held at the last write holds at clock, and no longer than one who takes

@@ -112,11 +112,11 @@ func oldest(list []slot, n int64) (changed bool) {
 	return changed
 }
 
-func (m *slots) giveBack(h bucket.Hit, clock, at int64) bool {
+func (m *slots) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
 	l, cost := h.Limit, h.Cost
 	list, now := m.living(l, clock), m.now(l, clock)
 	for i, s := range list {
-		if s.first <= at && at <= s.last {
+		if s.first <= charged.at && charged.at <= s.last {
 			return m.write(l, now, list, oldest(list[i:i+1], cost))
 		}
 	}

@@ -45,8 +45,8 @@ func (m *window) charge(h bucket.Hit, clock int64) bool {
 	return true
 }
 
-func (m *window) giveBack(h bucket.Hit, clock, at int64) bool {
-	if windowEnd(h.Limit, at) != m.end {
+func (m *window) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
+	if windowEnd(h.Limit, charged.at) != m.end {
 		return false
 	}
 	h.Cost = -h.Cost

@@ -57,6 +57,8 @@ type Options struct {
 	Algorithms []bucket.Algorithm
 	// OnePlace puts all keys into one place.
 	OnePlace bool
+	// Reserves is whether some takes have IDs, and are settled.
+	Reserves bool
 }
 
 // maxOps bounds a trace, however many bytes a fuzzer has.
@@ -70,7 +72,7 @@ func RandomTrace(c Choices, opt Options) *Trace {
 	if len(opt.Algorithms) == 0 {
 		opt.Algorithms = bucket.Algorithms()
 	}
-	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{}, algorithms: opt.Algorithms}
+	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{}, algorithms: opt.Algorithms, reserves: opt.Reserves}
 	g.trace.Mended = g.oracle.mended
 	g.clock = [...]int64{1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1}[g.Pick(4)]
 	g.isCrowded = g.Pick(4) == 0
@@ -93,6 +95,7 @@ type generator struct {
 	clock      int64
 	lanes      []lane
 	givenBack  map[int]bool
+	reserves   bool
 	// isCrowded is whether a concurrency has many holders, so that many lapse at once.
 	isCrowded bool
 	// right is where the clock was when it went wrong; 0 while it is right.
@@ -220,6 +223,10 @@ func (g *generator) step() {
 	if g.Pick(8) == 0 && g.giveBack() {
 		return
 	}
+	if g.reserves && g.Pick(3) == 0 {
+		g.settle(l)
+		return
+	}
 	var op Op
 	op.GivesBack = -1
 	for range 1 + max(0, g.Pick(6)-2) {
@@ -234,6 +241,36 @@ func (g *generator) step() {
 		g.roles(op.Hits)
 	}
 	op.Checks = g.Pick(6) == 0
+	if g.reserves && !op.Checks && g.Pick(3) > 0 {
+		op.ID = g.id()
+		op.Lasts = pick(g, time.Hour, time.Hour, bucket.MaxReservation, time.Second, time.Minute, time.Microsecond)
+	}
+	g.add(op)
+}
+
+// id makes up an ID, of few, so that takes and settlements meet.
+func (g *generator) id() string { return pick(g, "a", "b", "{~}|é") }
+
+// settle settles what an ID charged to some lanes, mostly to costs near what it was.
+func (g *generator) settle(l *lane) {
+	op := Op{GivesBack: -1, Settles: true, ID: g.id()}
+	for range 1 + max(0, g.Pick(5)-2) {
+		cost := g.Pick(4)
+		switch g.Pick(8) {
+		case 0:
+			cost = l.limit.Capacity
+		case 1:
+			cost = g.Pick(l.limit.Capacity + 2)
+		case 2:
+			cost = l.last.Remaining + g.Pick(2)
+		case 3:
+			cost = -1 - g.Pick(5)
+		case 4:
+			cost = pick[int64](g, math.MaxInt64, math.MinInt64, bucket.MaxCost, bucket.MaxCost-1, 1<<51, 1<<32)
+		}
+		op.Hits = append(op.Hits, l.hit(cost))
+		l = &g.lanes[g.Pick(int64(len(g.lanes)))]
+	}
 	g.add(op)
 }
 
@@ -294,7 +331,7 @@ func (g *generator) add(op Op) {
 // giveBack gives back a recent take, allowed or not, for the first time.
 func (g *generator) giveBack() bool {
 	i := len(g.trace.Ops) - 1 - int(g.Pick(4))
-	if i < 0 || g.trace.Ops[i].GivesBack >= 0 || g.trace.Ops[i].Checks || g.givenBack[i] {
+	if i < 0 || g.trace.Ops[i].GivesBack >= 0 || g.trace.Ops[i].Checks || g.trace.Ops[i].ID != "" || g.givenBack[i] {
 		return false
 	}
 	g.givenBack[i] = true

@@ -27,6 +27,8 @@ type Harness struct {
 	NoClock bool
 	// OnePlace says that hits in several places are not decided atomically.
 	OnePlace bool
+	// Reserves says that half of the traces name takes and settle them.
+	Reserves bool
 	// Without has the names of laws and scenarios to skip, with the reason: a
 	// store behind a protocol may not be able to ask them.
 	Without map[string]string
@@ -107,7 +109,7 @@ func runWorkers(t *testing.T, h Harness, workers int, mended *Counts) {
 			t.Parallel()
 			store, setClock := openAt(t, h)
 			for i := w; i < h.Traces; i += workers {
-				opt := Options{Domain: fmt.Sprint("trace", i), OnePlace: h.OnePlace, Algorithms: h.Algorithms}
+				opt := Options{Domain: fmt.Sprint("trace", i), OnePlace: h.OnePlace, Algorithms: h.Algorithms, Reserves: h.Reserves && i/workers%2 == 0}
 				tr := RandomTrace(Chance(uint64(i), 20), opt)
 				if h.Asks != nil {
 					tr = NewTrace(h.Asks(tr.Ops))

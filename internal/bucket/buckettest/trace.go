@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -30,6 +31,13 @@ type Op struct {
 	GivesBack int
 	// Checks is whether this is a check, not a take.
 	Checks bool
+	// ID names a take, which then lasts so long, or is what a settlement settles; empty
+	// for others.
+	ID    string
+	Lasts time.Duration
+	// Settles is whether this is a settlement. Then WantSettled is what it must do.
+	Settles     bool
+	WantSettled []bucket.Settled
 	// Want are the decisions that a take or check must return.
 	Want []bucket.Decision
 }
@@ -41,6 +49,12 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 	got := make([][]bucket.Decision, len(tr.Ops))
 	for i, op := range tr.Ops {
 		setClock(op.Clock)
+		if op.Settles {
+			if err := tr.runSettlement(s, i); err != nil {
+				return err
+			}
+			continue
+		}
 		if op.GivesBack >= 0 {
 			if err := s.GiveBack(ctx, op.Hits, slices.Clone(got[op.GivesBack])); err != nil {
 				return fmt.Errorf("op %d: give back: %w", i, err)
@@ -49,8 +63,13 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 		}
 		got[i] = make([]bucket.Decision, len(op.Hits))
 		decide := s.Take
-		if op.Checks {
+		switch {
+		case op.Checks:
 			decide = s.Check
+		case op.ID != "":
+			decide = func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+				return s.Reserve(ctx, bucket.Reservation{ID: op.ID, Lasts: op.Lasts}, hits, decisions)
+			}
 		}
 		if err := decide(ctx, op.Hits, got[i]); err != nil {
 			return fmt.Errorf("op %d: %s: %w", i, op.verb(), err)
@@ -69,6 +88,22 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 	return nil
 }
 
+// runSettlement runs op i, a settlement.
+func (tr *Trace) runSettlement(s bucket.Store, i int) error {
+	op := &tr.Ops[i]
+	got := make([]bucket.Settled, len(op.Hits))
+	if err := s.Settle(context.Background(), op.ID, op.Hits, got); err != nil {
+		return fmt.Errorf("op %d: settle: %w", i, err)
+	}
+	for j := range got {
+		got[j].Seq = 0
+	}
+	if !slices.Equal(got, op.WantSettled) {
+		return &Mismatch{Trace: tr, Op: i, GotSettled: got}
+	}
+	return nil
+}
+
 // verb names an op that decides: check or take.
 func (op *Op) verb() string {
 	if op.Checks {
@@ -82,12 +117,14 @@ type Mismatch struct {
 	Trace *Trace
 	Op    int
 	Got   []bucket.Decision
+	// GotSettled is what a settlement did, if the op is one.
+	GotSettled []bucket.Settled
 }
 
 // Error shows the trace up to the wrong decision.
 func (m *Mismatch) Error() string {
-	return fmt.Sprintf("op %d: not as the oracle says; got\n%swanted, after this history:\n%s",
-		m.Op, formatDecisions(m.Got), (&Trace{Ops: m.Trace.Ops[:m.Op+1]}).String())
+	return fmt.Sprintf("op %d: not as the oracle says; got\n%s%swanted, after this history:\n%s",
+		m.Op, formatDecisions(m.Got), formatSettled(m.GotSettled), (&Trace{Ops: m.Trace.Ops[:m.Op+1]}).String())
 }
 
 // Shrink removes ops and hits from the trace as long as it still fails. open returns a
@@ -157,6 +194,10 @@ func NewTrace(ops []Op) *Trace {
 func (tr *Trace) ask(o *Oracle, i int) {
 	op := &tr.Ops[i]
 	switch {
+	case op.Settles:
+		op.WantSettled = o.Settle(op.Clock, op.ID, op.Hits)
+	case op.ID != "":
+		op.Want = o.Reserve(op.Clock, op.ID, op.Lasts, op.Hits)
 	case op.GivesBack >= 0:
 		o.GiveBack(op.Clock, op.Hits, tr.Ops[op.GivesBack].Want)
 	case op.Checks:
@@ -185,7 +226,14 @@ func (tr *Trace) String() string {
 			fmt.Fprintf(&b, " gives back %d\n", op.GivesBack)
 			continue
 		}
-		fmt.Fprintf(&b, " %ss", op.verb())
+		switch {
+		case op.Settles:
+			fmt.Fprintf(&b, " settles %q", op.ID)
+		case op.ID != "":
+			fmt.Fprintf(&b, " takes as %q for %v", op.ID, op.Lasts)
+		default:
+			fmt.Fprintf(&b, " %ss", op.verb())
+		}
 		for _, h := range op.Hits {
 			fmt.Fprintf(&b, " %d of %s at %s, role %d", h.Cost, limits[h.Limit], h.Key, h.Role)
 			if h.Holder != "" {
@@ -193,7 +241,7 @@ func (tr *Trace) String() string {
 			}
 			b.WriteByte(';')
 		}
-		fmt.Fprintf(&b, "\n%s", formatDecisions(op.Want))
+		fmt.Fprintf(&b, "\n%s%s", formatDecisions(op.Want), formatSettled(op.WantSettled))
 	}
 	return b.String()
 }
@@ -213,6 +261,19 @@ func describe(l *bucket.Limit) string {
 		s += ", reported"
 	}
 	return s
+}
+
+func formatSettled(all []bucket.Settled) string {
+	var b strings.Builder
+	for _, s := range all {
+		if !s.IsKnown {
+			fmt.Fprintf(&b, "        unknown, at %d\n", s.At)
+			continue
+		}
+		fmt.Fprintf(&b, "        returned %d, added %d, of %d takes; remaining %d, reset %d, at %d\n",
+			s.Returned, s.Added, s.Takes, s.Remaining, s.ResetAfter.Microseconds(), s.At)
+	}
+	return b.String()
 }
 
 func formatDecisions(ds []bucket.Decision) string {

@@ -32,9 +32,11 @@ func TestConformance(t *testing.T) {
 		},
 		Traces:     racetest.Fewer(20_000),
 		Algorithms: bucket.AllAlgorithms(),
+		Reserves:   true,
 	}
 	buckettest.Run(t, h)
 	buckettest.RunHolders(t, h)
+	buckettest.RunReservations(t, h)
 }
 
 func TestExpiredKeysAreRemoved(t *testing.T) {

@@ -105,6 +105,16 @@ func (s *wayStore) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 	return s.way.giveBack(ctx, descriptors, takenAt)
 }
 
+// Reserve implements bucket.Store, but few ways have IDs.
+func (s *wayStore) Reserve(context.Context, bucket.Reservation, []bucket.Hit, []bucket.Decision) error {
+	return errors.New("this way has no IDs")
+}
+
+// Settle implements bucket.Store, but few ways settle.
+func (s *wayStore) Settle(context.Context, string, []bucket.Hit, []bucket.Settled) error {
+	return errors.New("this way has no IDs")
+}
+
 // Check implements bucket.Store, but no API can check.
 func (s *wayStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error {
 	return errors.New("no API asks without taking")

@@ -38,6 +38,14 @@ func (f *FakeStore) Take(ctx context.Context, hits []bucket.Hit, decisions []buc
 	return f.OnTake(ctx, hits, decisions)
 }
 
+// Reserve implements bucket.Store. It is as Take.
+func (f *FakeStore) Reserve(ctx context.Context, _ bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
+	return f.Take(ctx, hits, decisions)
+}
+
+// Settle implements bucket.Store.
+func (f *FakeStore) Settle(context.Context, string, []bucket.Hit, []bucket.Settled) error { return nil }
+
 // Check implements bucket.Store.
 func (f *FakeStore) Check(context.Context, []bucket.Hit, []bucket.Decision) error { return nil }
 
