@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 const (
@@ -385,7 +386,10 @@ func (s *Store) Reset(ctx context.Context, r assign.Reset, maxWait ...assign.Max
 		onlyCounted = "1"
 	}
 	c := &call{tag: t, keys: append([]string{t.changes, t.assigned}, r.Keys...),
-		args: []any{s.keep(), encodeSubject(&r.Record.Subject), r.Record.By, r.Record.Reason, string(limits), string(states), onlyCounted}}
+		args: []any{s.keep(), encodeSubject(&r.Record.Subject), r.Record.By, r.Record.Reason, string(limits), string(states), onlyCounted, bucket.MaxReservation.Milliseconds()}}
+	for _, k := range r.Keys {
+		c.keys = append(c.keys, string(bucket.AppendReset(nil, []byte(k))))
+	}
 	s.run(ctx, resetScript, []*call{c})
 	counted, id, err := decodeReset(c)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
@@ -360,6 +361,12 @@ func TestResetForgetsStatesAndRecordsIt(t *testing.T) {
 		}
 		if n := d.conn.Exists(ctx, keys[0]).Val() + d.conn.Exists(ctx, keys[1]).Val(); n != 0 {
 			t.Errorf("%d states are left", n)
+		}
+		for _, k := range keys {
+			mark := string(bucket.AppendReset(nil, []byte(k)))
+			if left := d.conn.PTTL(ctx, mark).Val(); left < bucket.MaxReservation-time.Minute || left > bucket.MaxReservation {
+				t.Errorf("%s, by which bills from before are known, is left for %v", mark, left)
+			}
 		}
 		if d.conn.Exists(ctx, d.StateKey("b#gcra")).Val() != 1 {
 			t.Error("another state is gone")
