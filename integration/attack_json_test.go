@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -17,6 +18,7 @@ var jsonPaths = []struct{ path, begin, end string }{
 	{"/json", `{"domain":"x","descriptors":`, `}`},
 	{"/v1/take", `{"domain":"x","descriptors":`, `}`},
 	{"/v1/give-back", `{"take":{"domain":"x","descriptors":`, `}}`},
+	{"/v1/settle", `{"domain":"x","id":"x","descriptors":`, `}`},
 }
 
 func jsonAttackers() []attacker {
@@ -33,6 +35,7 @@ func jsonAttackers() []attacker {
 			body := `{"take":{"domain":"x"},"takenAt":` + list("1") + `}`
 			together(4, func() { again(ctx, 100*time.Millisecond, func() { post(ctx, v, "/v1/give-back", body, nil) }) })
 		}},
+		{"ids without end", idsWithoutEnd},
 		{"json in gzip", postGzip},
 		{"http bodies that never end", slowBodies},
 		{"http answers that nobody reads", unreadHTTP},
@@ -50,6 +53,20 @@ func postAll(descriptors string) func(ctx context.Context, v *target) {
 			})
 		})
 	}
+}
+
+// idsWithoutEnd makes up ids of takes that can be settled for a day, and settles others to
+// the most that may be.
+func idsWithoutEnd(ctx context.Context, v *target) {
+	const user = `"descriptors":[{"entries":[{"key":"user","value":"ids"}],"cost":`
+	together(3, func() {
+		again(ctx, 0, func() {
+			id := fmt.Sprintf("%064x", rand.Uint64())
+			post(ctx, v, "/v1/take", `{"domain":"api","id":"`+id+`","settleWithin":"86400s",`+user+`1}]}`, nil)
+			post(ctx, v, "/v1/settle", `{"domain":"api","id":"`+id+`",`+user+`0}]}`, nil)
+			post(ctx, v, "/v1/settle", `{"domain":"api","id":"`+id[1:]+`",`+user+`4503599627370496}]}`, nil)
+		})
+	})
 }
 
 func post(ctx context.Context, v *target, path, body string, header http.Header) {

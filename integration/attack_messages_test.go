@@ -12,6 +12,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 const (
@@ -20,6 +22,7 @@ const (
 	takeMany        = "/ratelimit.v1.RateLimitService/TakeMany"
 	takeStream      = "/ratelimit.v1.RateLimitService/TakeStream"
 	giveBack        = "/ratelimit.v1.RateLimitService/GiveBack"
+	settleOne       = "/ratelimit.v1.RateLimitService/Settle"
 	healthCheck     = "/grpc.health.v1.Health/Check"
 	healthWatch     = "/grpc.health.v1.Health/Watch"
 	reflects        = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
@@ -40,9 +43,9 @@ func messageAttackers() []attacker {
 	takes := strings.Repeat("\x0a\x00", largeMessage/2)
 	again := strings.Repeat("\x12\x07\x0a\x05\x0a\x01k\x12\x00", largeMessage/9)
 	return []attacker{
-		{"grpc messages of empty descriptors", callAll(empties, shouldRateLimit, takeOne)},
+		{"grpc messages of empty descriptors", callAll(empties, shouldRateLimit, takeOne, settleOne)},
 		{"grpc messages of empty entries", callAll(entries, shouldRateLimit, takeOne)},
-		{"grpc messages of unknown fields", callAll(unknown, shouldRateLimit, takeOne, giveBack, healthCheck, healthWatch, reflects)},
+		{"grpc messages of unknown fields", callAll(unknown, shouldRateLimit, takeOne, giveBack, settleOne, healthCheck, healthWatch, reflects)},
 		{"grpc messages of groups", callAll(groups, shouldRateLimit, takeOne, giveBack, healthCheck, reflects)},
 		{"grpc messages of many takes", callAll(takes, takeMany, takeStream)},
 		{"grpc messages of a thousand takes", callAll(takes[:2000], takeMany, takeStream)},
@@ -53,7 +56,23 @@ func messageAttackers() []attacker {
 		{"takes whose callers go", callAndGo(string(manyTakes(1000)), takeMany)},
 		{"reports whose callers go", callAndGo(string(manyReports(90)), shouldRateLimit)},
 		{"give-backs whose callers go", callAndGo(empties[:60_000], giveBack)},
+		{"settlements whose callers go", callAndGo(string(manySettlements(90)), settleOne)},
 	}
+}
+
+// manySettlements is a request that settles an id of this many users.
+func manySettlements(users int) []byte {
+	r := &ratelimitv1.SettleRequest{Domain: "api", Id: "x"}
+	for i := range users {
+		r.Descriptors = append(r.Descriptors, &ratelimitv1.Descriptor{
+			Entries: []*ratelimitv1.Entry{{Key: "user", Value: fmt.Sprintf("user-%d", i)}}, Cost: proto.Uint64(1),
+		})
+	}
+	out, err := proto.Marshal(r)
+	if err != nil {
+		panic(err) // the message is above
+	}
+	return out
 }
 
 // manyReports is a request that says for this many users what they used. It is

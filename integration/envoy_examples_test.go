@@ -202,13 +202,14 @@ func flat(text string) string {
 	return b.String()
 }
 
-// The pages about Envoy show parts of examples, which run.
+// The pages about Envoy show parts of examples, which run, and of limits of a gateway.
 func TestEnvoyDocsShowTheExamples(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../deploy/envoy/*/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
+	files = append(files, "../deploy/llm/limits.yaml")
 	var all strings.Builder
 	for _, file := range files {
 		text, err := os.ReadFile(file)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/otlptest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 // exposed adds the names and types of the daemon's metrics to found, and checks
@@ -24,6 +25,9 @@ func (d *daemon) exposed(found map[string]string) {
 	if _, err := d.client.ShouldRateLimit(d.t.Context(), refund); err != nil {
 		d.t.Fatal(err)
 	}
+	const alice = `"domain":"api","id":"one","descriptors":[{"entries":[{"key":"user","value":"alice"}],"cost":`
+	d.postJSON("/v1/take", "{"+alice+"2}]}", new(ratelimitv1.TakeResponse))
+	d.postJSON("/v1/settle", "{"+alice+"1}]}", new(ratelimitv1.SettleResponse))
 	code, page := get(d.t, "http://"+d.admin+"/metrics")
 	if code != 200 {
 		d.t.Fatalf("/metrics: %d %s", code, page)

@@ -34,7 +34,7 @@ type engine struct {
 	// without Redis.
 	refusal func(context.Context) error
 	// degrade decides without Redis. It is nil without Redis.
-	degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
+	degrade func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// onAnswer is called at the store's first answer. It is nil without Redis.
 	onAnswer func(context.Context)
 	// counted returns how many of some keys have a state. It is nil with Redis, which

@@ -77,6 +77,10 @@ func showMemory(registry prometheus.Registerer, store *memstore.Store) {
 		Help: "Keys that lost their place, and so their state, to another since memory.max_keys or memory.max_bytes was reached.",
 	}, func() float64 { return float64(store.Stats().Evicted) })
 	factory.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ratelimitd_memory_unreserved_total",
+		Help: "Charges with an id for whose bill there was no room in the memory store: they cannot be settled.",
+	}, func() float64 { return float64(store.Stats().Unreserved) })
+	factory.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_memory_full_hits_total",
 		Help: "Hits on new keys while the memory store was full, which memory.when_full decided.",
 	}, func() float64 { return float64(store.Stats().Degraded) })

@@ -62,10 +62,11 @@ func (p *parts) options(s settings.Settings) server.Options {
 		},
 		Requests: server.Requests{
 			Bounds: decide.Bounds{
-				Descriptors: s.GRPC.MaxDescriptors,
-				Takes:       s.GRPC.MaxTakes,
-				Entries:     s.GRPC.MaxEntries,
-				Bytes:       s.GRPC.MaxBytes,
+				Descriptors:  s.GRPC.MaxDescriptors,
+				Takes:        s.GRPC.MaxTakes,
+				Entries:      s.GRPC.MaxEntries,
+				Bytes:        s.GRPC.MaxBytes,
+				SettleWithin: s.API.MaxSettleWithin,
 			},
 			Memory:  requestMemory(s),
 			Refunds: s.API.Refunds,

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"time"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -11,6 +13,9 @@ type Bounds struct {
 	Descriptors, Entries, Bytes int
 	// Takes is per message that has several takes.
 	Takes int
+	// SettleWithin is how long a take with an ID can be settled at most; 0 means
+	// bucket.MaxReservation.
+	SettleWithin time.Duration
 }
 
 // Check refuses a request that is beyond the bounds or invalid, and computes the cost
@@ -25,7 +30,12 @@ func (c *Call) Check(refunds bool) error {
 	if n := len(c.Descriptors) + c.MoreDescriptors; n > c.decider.Bounds.Descriptors {
 		return errorOf(Invalid, "descriptors: found %d, at most %d are allowed (setting grpc.max_descriptors)", n, c.decider.Bounds.Descriptors)
 	}
-	size := len(c.Domain)
+	if c.ID != "" || c.HasSettleWithin || c.IsSettlement {
+		if err := c.checkID(); err != nil {
+			return err
+		}
+	}
+	size := len(c.Domain) + len(c.ID)
 	for i := range c.Descriptors {
 		asked := &c.Descriptors[i]
 		if n := len(asked.Entries) + asked.MoreEntries; n > c.decider.Bounds.Entries {
@@ -41,6 +51,11 @@ func (c *Call) Check(refunds bool) error {
 			size += len(entry.Key) + len(entry.Value)
 		}
 		asked.cost = c.cost(asked)
+	}
+	if c.IsSettlement {
+		if err := c.checkCosts(); err != nil {
+			return err
+		}
 	}
 	if size > c.decider.Bounds.Bytes {
 		return errorOf(Invalid, "the request holds %d bytes of text, at most %d are allowed (setting grpc.max_bytes)", size, c.decider.Bounds.Bytes)

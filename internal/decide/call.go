@@ -14,8 +14,17 @@ type Call struct {
 	decider *Decider
 	Size    int // of the message
 
-	Domain      string
-	HitsAddend  uint32
+	Domain     string
+	HitsAddend uint32
+	// ID names the take, so that it can be settled within SettleWithin, or what a
+	// settlement settles. Owner is the name of the caller, if callers have names.
+	ID, Owner       string
+	SettleWithin    time.Duration
+	HasSettleWithin bool
+	// IsSettlement is set on a call that settles. Then Settled is what that did.
+	IsSettlement bool
+	Settled      []Settled
+
 	Descriptors []Descriptor
 	Outcomes    []Outcome
 	found       *rules.Domain // nil if no limits have the domain

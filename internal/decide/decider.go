@@ -32,7 +32,7 @@ type Options struct {
 	// consider done; nil means that they always do. Where they may not, Degrade decides
 	// a call without Store, because of a cause.
 	Tenure  *fleet.Tenure
-	Degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
+	Degrade func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// Unsure counts the answers by assignments that may lack changes; nil means no
 	// count.
 	Unsure prometheus.Counter
@@ -53,6 +53,8 @@ type Options struct {
 	// OwnLimits counts the decisions about descriptors that have a limit of their
 	// own and no rule.
 	OwnLimits Results
+	// Settlements counts takes with IDs and their settlements; nil means no count.
+	Settlements *SettlementCounts
 	// Hits says when a limit is near its end, and whether rules count hits too.
 	Hits HitCounting
 	// Tops says whether rules keep the subjects that had the most.
@@ -111,7 +113,11 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 		if ok {
 			err := d.Match(c)
 			if err == nil && len(c.Hits) > 0 {
-				err = c.take(ctx, d.Store.Take)
+				if c.ID == "" {
+					err = c.take(ctx, d.Store.Take)
+				} else {
+					err = c.take(ctx, d.reserve(c))
+				}
 			}
 			if err != nil {
 				return err
@@ -219,6 +225,9 @@ func (d *Decider) count(c *Call) {
 		}
 	}
 	c.IsPeek = isPeek
+	if c.ID != "" {
+		d.countReserved(c)
+	}
 	if unknown > 0 {
 		d.UnknownDomains.Add(unknown)
 	}

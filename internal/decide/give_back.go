@@ -66,7 +66,8 @@ var errLimitsChanged = errorOf(Changed,
 	"taken_at, taken_by: not of the descriptors' limits as they are now; the limits have changed, or these are not those of the take's response")
 
 // GiveBack gives back a take of the call's descriptors. all has what the response said
-// of each limit. It gives back everything, or nothing if a limit has changed since. The
+// of each limit. It gives back everything, or nothing if a limit has changed since; of a
+// take with an ID what settlements have left of it. The
 // decisions of the call's outcomes then say only when it was given back, and by whom;
 // those of what was not taken say nothing.
 func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
@@ -112,7 +113,13 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 		if len(hits[by]) == 0 {
 			continue
 		}
-		if err := d.Store.GiveBack(ctx, hits[by], decisions[by]); err != nil {
+		giveBack := d.Store.GiveBack
+		if c.ID != "" { // a settlement would give it back again
+			giveBack = func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+				return d.unreserve(ctx, c, hits, decisions)
+			}
+		}
+		if err := giveBack(ctx, hits[by], decisions[by]); err != nil {
 			return err
 		}
 		for i, at := range places[by] {

@@ -47,10 +47,10 @@ func (d *Decider) Match(c *Call) error {
 			if err := c.override(domain, o, i); err != nil {
 				return err
 			}
-		} else if missing && d.DeniesUnmatched(domain) {
+		} else if missing && d.DeniesUnmatched(domain) && !c.IsSettlement {
 			c.refuse(i, Unmatched, 0)
 		}
-		if found.Blocked != nil {
+		if found.Blocked != nil && !c.IsSettlement {
 			c.refuse(i, Blocked, found.Blocked.BlockEnd())
 		}
 	}

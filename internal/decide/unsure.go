@@ -37,7 +37,7 @@ func (d *Decider) decideUnsure(ctx context.Context, c *Call, cause error) error 
 	d.markUnsure(c)
 	if len(c.Hits) > 0 {
 		err = c.take(ctx, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-			return d.Degrade(ctx, hits, decisions, cause)
+			return d.Degrade(ctx, c.reservation(), hits, decisions, cause)
 		})
 	}
 	if err == nil {
@@ -75,9 +75,14 @@ func (d *Decider) undo(ctx context.Context, c *Call) {
 			hits[by], decisions[by] = append(hits[by], h), append(decisions[by], d)
 		}
 	}
+	ctx = context.WithoutCancel(ctx)
 	for by := range hits {
-		if len(hits[by]) > 0 {
-			_ = d.Store.GiveBack(context.WithoutCancel(ctx), hits[by], decisions[by])
+		switch {
+		case len(hits[by]) == 0:
+		case c.ID != "":
+			_ = d.unreserve(ctx, c, hits[by], decisions[by])
+		default:
+			_ = d.Store.GiveBack(ctx, hits[by], decisions[by])
 		}
 	}
 	c.forgetMatch()

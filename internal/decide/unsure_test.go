@@ -53,6 +53,14 @@ func (s takes) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.D
 	return err
 }
 
+func (s takes) Reserve(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
+	err := s.Store.Reserve(ctx, r, hits, decisions)
+	if f := s.a.inTake.Swap(nil); f != nil {
+		(*f)()
+	}
+	return err
+}
+
 // stop is SIGSTOP for ten seconds, and SIGCONT.
 func (a *away) stop() { a.stopped.Add(int64(10 * time.Second)) }
 
@@ -83,7 +91,7 @@ func newAway(t *testing.T) *away {
 	a.rig = newRig(t, tenureLimits, func(o *decide.Options) {
 		o.Store = takes{o.Store, a}
 		o.Tenure, o.Unsure = members.Tenure(), a.unsure
-		o.Degrade = func(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision, _ error) error {
+		o.Degrade = func(_ context.Context, _ bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, _ error) error {
 			for i := range hits {
 				decisions[i] = bucket.Decision{Degraded: true}
 			}
@@ -148,6 +156,32 @@ func TestDecisionThatIsNeverSureIsDegraded(t *testing.T) {
 	}
 	if got := a.remaining("a"); got != 10 {
 		t.Errorf("%d remain, want 10", got)
+	}
+}
+
+// A take with an ID that is given back and made again is one take, and is settled as one.
+func TestTakeWithAnIDWithoutTenureIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	a := newAway(t)
+	stop := a.stop
+	a.inTake.Store(&stop)
+	c := a.NewCall()
+	c.Domain, c.ID = "d", "one"
+	c.Descriptors = append(c.Descriptors, asking("user=a", 6))
+	if err := errors.Join(c.Check(true), a.Decide(t.Context(), c)); err != nil || c.IsUnsure || c.Denied {
+		t.Fatalf("%v; unsure %t, denied %t", err, c.IsUnsure, c.Denied)
+	}
+	if n := a.remaining("a"); n != 4 {
+		t.Errorf("%d remain, want 4", n)
+	}
+	settlement := a.NewCall()
+	settlement.Domain, settlement.ID, settlement.IsSettlement = "d", "one", true
+	settlement.Descriptors = append(settlement.Descriptors, asking("user=a", 1))
+	if err := errors.Join(settlement.Check(true), a.Settle(t.Context(), settlement)); err != nil {
+		t.Fatal(err)
+	}
+	if s := settlement.Settled[0]; s.Takes != 1 || s.Returned != 5 || s.Remaining != 9 {
+		t.Errorf("it is settled as %+v", s)
 	}
 }
 

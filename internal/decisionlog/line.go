@@ -20,13 +20,16 @@ const Version = 1
 // Kind is what a line is about.
 type Kind uint8
 
-// Kinds. A decision has no word in a line; the others are "limits" and "give_back".
+// Kinds. A decision has no word in a line; the others are "limits", "give_back" and
+// "settle".
 const (
 	Decided Kind = iota
 	// Loaded: limits came into force.
 	Loaded
 	// GivenBack: what a take took was given back.
 	GivenBack
+	// Settled: what takes with an ID had charged became what was used.
+	Settled
 )
 
 // Result is the result of a request or a descriptor. Its words are those of the metrics.
@@ -59,7 +62,11 @@ type Line struct {
 	// Limits is the fingerprint of the rules that decided, 16 hexadecimal digits.
 	Limits string
 	Domain string
-	Result Result
+	// ID is that of a take, or of what was settled, and Caller the name of whom it belongs
+	// to, if callers have names. SettleWithin is how long a take could be settled.
+	ID, Caller   string
+	SettleWithin time.Duration
+	Result       Result
 	// Code is the gRPC code of a request that failed, as "Unavailable".
 	Code string
 	// Degraded is set if the store did not decide all of it.
@@ -99,6 +106,8 @@ type Descriptor struct {
 	// was used.
 	Cost    int64
 	Reports bool
+	// Kept is set on a descriptor of a settlement that said nothing of what it used.
+	Kept bool
 	// Doubtful is set on one of several readings of a request, which may deny it but
 	// never makes it pass.
 	Doubtful bool
@@ -128,6 +137,9 @@ type Limit struct {
 	Numbers *Numbers
 	// TakenAt is, in a give-back, the moment of the take.
 	TakenAt int64
+	// Returned, Added and Takes are, in a settlement, those of bucket.Settled. Result is
+	// then "settled" or "unknown".
+	Returned, Added, Takes int64
 }
 
 // Numbers are those of a limit that a request brought, or an assignment.

@@ -259,6 +259,12 @@ func (l *Line) read(v *fastjson.Value) *LineError {
 			return text(&l.Limits, v)
 		case "domain":
 			return text(&l.Domain, v)
+		case "id":
+			return text(&l.ID, v)
+		case "caller":
+			return text(&l.Caller, v)
+		case "settle_within_us":
+			return span(&l.SettleWithin, v, 0)
 		case "result":
 			hasResult = true
 			return word(&l.Result, v, resultWords[:])
@@ -365,6 +371,8 @@ func (d *Descriptor) read(v *fastjson.Value) *LineError {
 			return number(&d.Cost, v, math.MinInt64, math.MaxInt64)
 		case "reports":
 			return flag(&d.Reports, v)
+		case "kept":
+			return flag(&d.Kept, v)
 		case "doubtful":
 			return flag(&d.Doubtful, v)
 		case "result":
@@ -419,6 +427,12 @@ func (l *Limit) read(v *fastjson.Value) *LineError {
 			return flag(&l.Remembered, v)
 		case "taken_at":
 			return number(&l.TakenAt, v, 0, maxMoment)
+		case "returned":
+			return number(&l.Returned, v, 0, math.MaxInt64)
+		case "added":
+			return number(&l.Added, v, 0, math.MaxInt64)
+		case "takes":
+			return number(&l.Takes, v, 0, math.MaxInt64)
 		case "numbers":
 			l.Numbers = new(Numbers)
 			return l.Numbers.read(v)

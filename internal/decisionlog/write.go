@@ -12,7 +12,7 @@ import (
 
 // The words of kinds and results in lines.
 var (
-	kindWords   = [...]string{Decided: "", Loaded: "limits", GivenBack: "give_back"}
+	kindWords   = [...]string{Decided: "", Loaded: "limits", GivenBack: "give_back", Settled: "settle"}
 	resultWords = [...]string{Allowed: "allowed", Denied: "denied", Shadowed: "shadowed", Failed: "error"}
 )
 
@@ -32,6 +32,11 @@ func (l *Line) AppendJSON(dst []byte) []byte {
 	w.text(`,"api":`, l.API)
 	w.text(`,"limits":`, l.Limits)
 	w.text(`,"domain":`, l.Domain)
+	if l.ID != "" {
+		w.text(`,"id":`, l.ID)
+		w.text(`,"caller":`, l.Caller)
+		w.number(`,"settle_within_us":`, l.SettleWithin.Microseconds())
+	}
 	if l.Kind != Loaded {
 		w.word(`,"result":`, l.Result.String())
 	}
@@ -121,6 +126,7 @@ func (w *writer) descriptor(l *Line, d *Descriptor) {
 	w.flag(`"unlimited":true,`, d.Unlimited)
 	w.dst = strconv.AppendInt(append(w.dst, `"cost":`...), d.Cost, 10)
 	w.flag(`,"reports":true`, d.Reports)
+	w.flag(`,"kept":true`, d.Kept)
 	w.flag(`,"doubtful":true`, d.Doubtful)
 	w.word(`,"result":`, d.Result.String())
 	w.text(`,"refusal":`, d.Refusal)
@@ -169,6 +175,9 @@ func (w *writer) limit(l *Line, d *Limit) {
 		w.end(start)
 	}
 	w.number(`,"taken_at":`, d.TakenAt)
+	w.number(`,"returned":`, d.Returned)
+	w.number(`,"added":`, d.Added)
+	w.number(`,"takes":`, d.Takes)
 	w.end(start)
 }
 

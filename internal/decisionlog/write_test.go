@@ -48,6 +48,12 @@ func TestLinesLookAsTheSchemaSays(t *testing.T) {
 		}}},
 			`{"v":1,"kind":"give_back","time":"2026-11-23T00:00:00.000001Z","api":"api_grpc","domain":"api","result":"allowed","descriptors":[` +
 				`{"entries":[["a",""]],"rule":"a","cost":5,"result":"allowed","limits":[{"name":"second","result":"allowed","remaining":0,"taken_at":1795391999999996}]}]}`},
+		{decisionlog.Line{Kind: decisionlog.Settled, At: at, API: "api_grpc", Domain: "api", ID: "one", Caller: "shop", Descriptors: []decisionlog.Descriptor{{
+			Entries: []bucket.Entry{{Key: "a"}}, Cost: 5, Limits: []decisionlog.Limit{{Name: "second", Result: "settled", Returned: 3, Added: 4, Takes: 1}},
+		}, {Cost: 1, Kept: true}}},
+			`{"v":1,"kind":"settle","time":"2026-11-23T00:00:00.000001Z","api":"api_grpc","domain":"api","id":"one","caller":"shop","result":"allowed","descriptors":[` +
+				`{"entries":[["a",""]],"cost":5,"result":"allowed","limits":[{"name":"second","result":"settled","remaining":0,"returned":3,"added":4,"takes":1}]},` +
+				`{"cost":1,"kept":true,"result":"allowed"}]}`},
 		{decisionlog.Line{At: at, Domain: "a\xffb\x00\x1f\"\\\n\u2028ü\x7f\u009b\u202e\U000e0041語"},
 			`{"v":1,"time":"2026-11-23T00:00:00.000001Z","domain":"a` + "\uFFFD" + `b\u0000\u001f\"\\\n\u2028ü\u007f\u009b\u202e\udb40\udc41語","result":"allowed","lossy":true}`},
 	} {
@@ -109,18 +115,19 @@ func lineOf(text []byte, at int64, seq uint32, n int64) decisionlog.Line {
 	take := func(i int) string { return texts[i%len(texts)] }
 	bits := binary.LittleEndian.AppendUint64(nil, uint64(n))
 	l := decisionlog.Line{
-		Kind: decisionlog.Kind(bits[0] % 3), At: at, Seq: seq, API: take(0), Limits: take(1), Domain: take(2), Result: decisionlog.Result(bits[1] % 4),
+		Kind: decisionlog.Kind(bits[0] % 4), At: at, Seq: seq, API: take(0), Limits: take(1), Domain: take(2), Result: decisionlog.Result(bits[1] % 4),
 		Code: take(3), Degraded: bits[2]&1 != 0, TraceID: take(4),
+		ID: take(5), Caller: take(6), SettleWithin: time.Duration(n),
 	}
 	for i := range int(bits[3] % 3) {
-		d := decisionlog.Descriptor{Rule: take(i), Plan: take(i + 1), Cost: n, Reports: bits[2]&2 != 0, Unlimited: bits[2]&64 != 0, Doubtful: bits[2]&128 != 0, Result: decisionlog.Result(bits[1] % 4), Refusal: take(i + 2)}
+		d := decisionlog.Descriptor{Rule: take(i), Plan: take(i + 1), Cost: n, Reports: bits[2]&2 != 0, Unlimited: bits[2]&64 != 0, Doubtful: bits[2]&128 != 0, Kept: bits[2]&8 != 0, Result: decisionlog.Result(bits[1] % 4), Refusal: take(i + 2)}
 		for j := range int(bits[4] % 4) {
 			d.Entries = append(d.Entries, bucket.Entry{Key: take(i + j), Value: take(i + j + 1)})
 		}
 		for j := range int(bits[5] % 3) {
 			limit := decisionlog.Limit{
 				Name: take(i + j), Result: take(j), At: at + int64(j), Seq: seq * uint32(j), Remaining: n, RetryAfter: time.Duration(n), ResetAfter: time.Duration(-n),
-				Degraded: bits[2]&4 != 0, Remembered: bits[2]&8 != 0, TakenAt: n,
+				Degraded: bits[2]&4 != 0, Remembered: bits[2]&8 != 0, TakenAt: n, Returned: n, Added: -n, Takes: n / 2,
 			}
 			if bits[2]&16 != 0 {
 				limit.Numbers = &decisionlog.Numbers{Algorithm: take(j), Requests: n, Burst: int64(seq), Period: time.Duration(n), Assigned: bits[2]&32 != 0}
@@ -184,11 +191,16 @@ func us(d time.Duration) int64 {
 func fields(l *decisionlog.Line) map[string]any {
 	results := []string{"allowed", "denied", "shadowed", "error"}
 	o := object{"v": json.Number("1"), "time": timeText(l.At)}
-	o.put("kind", []string{"", "limits", "give_back"}[l.Kind])
+	o.put("kind", []string{"", "limits", "give_back", "settle"}[l.Kind])
 	o.put("seq", int64(l.Seq))
 	o.put("api", l.API)
 	o.put("limits", l.Limits)
 	o.put("domain", l.Domain)
+	if l.ID != "" {
+		o.put("id", l.ID)
+		o.put("caller", l.Caller)
+		o.put("settle_within_us", l.SettleWithin.Microseconds())
+	}
 	if l.Kind != decisionlog.Loaded {
 		o.put("result", results[l.Result])
 	}
@@ -211,6 +223,7 @@ func fields(l *decisionlog.Line) map[string]any {
 		of.put("unlimited", d.Unlimited)
 		of.put("reports", d.Reports)
 		of.put("doubtful", d.Doubtful)
+		of.put("kept", d.Kept)
 		of.put("result", results[d.Result])
 		of.put("refusal", d.Refusal)
 		of.put("limits", limits)
@@ -234,6 +247,9 @@ func fields(l *decisionlog.Line) map[string]any {
 		of.put("max_clock_skew_us", s.MaxClockSkew.Microseconds())
 		o["settings"] = map[string]any(of)
 	}
+	if l.ID == "" {
+		l.Caller = "" // which is not written
+	}
 	o.put("lossy", lossy(reflect.ValueOf(*l)))
 	return o
 }
@@ -253,6 +269,9 @@ func limitFields(l *decisionlog.Line, x *decisionlog.Limit) map[string]any {
 	o.put("degraded", x.Degraded)
 	o.put("remembered", x.Remembered)
 	o.put("taken_at", x.TakenAt)
+	o.put("returned", x.Returned)
+	o.put("added", x.Added)
+	o.put("takes", x.Takes)
 	if n := x.Numbers; n != nil {
 		of := object{}
 		of.put("algorithm", n.Algorithm)

@@ -93,16 +93,22 @@ func (s *Store) fallBack(ctx context.Context, r *request, cause error) error {
 	return s.fallback.Take(ctx, r.Hits, r.Decisions, cause)
 }
 
-// TakeDegraded decides a group like Take when Redis does not answer, without asking
-// Redis: for a caller with a cause to doubt the limits of the hits.
-func (s *Store) TakeDegraded(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
+// TakeDegraded decides a group like Take when Redis does not answer, or like Reserve if
+// the reservation has an ID, without asking Redis: for a caller with a cause to doubt the
+// limits of the hits.
+func (s *Store) TakeDegraded(ctx context.Context, reserved bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
 	if s.fallback == nil {
 		return cause
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := s.fallback.Take(ctx, hits, decisions, cause)
+	var err error
+	if reserved.ID == "" {
+		err = s.fallback.Take(ctx, hits, decisions, cause)
+	} else {
+		err = s.fallback.Reserve(ctx, reserved, hits, decisions, cause)
+	}
 	if ctx.Err() == nil {
 		var degraded fallback.Degraded
 		s.fallback.Add(&degraded, hits, fallback.Unsure)

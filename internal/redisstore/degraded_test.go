@@ -16,7 +16,7 @@ func TestDoubtedRequestsAreCounted(t *testing.T) {
 	cause := errors.New("the limits may be others")
 	take := func(ctx context.Context, mode bucket.FailureMode) error {
 		l := newLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 3, Period: time.Hour, OnStoreFailure: mode})
-		return r.store.TakeDegraded(ctx, []bucket.Hit{hit(l, "doubted", 1)}, make([]bucket.Decision, 1), cause)
+		return r.store.TakeDegraded(ctx, bucket.Reservation{}, []bucket.Hit{hit(l, "doubted", 1)}, make([]bucket.Decision, 1), cause)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

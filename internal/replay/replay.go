@@ -85,6 +85,8 @@ type Totals struct {
 	// Failed were not decided when they were recorded, or are not now.
 	Failed    uint64 `json:"failed"`
 	GiveBacks uint64 `json:"give_backs"`
+	// Settlements are of what takes with IDs had charged.
+	Settlements uint64 `json:"settlements"`
 	// The rest are requests: those that were denied before and after, those that are
 	// newly denied (Lost), and those that are newly allowed (Won). Recorded tells whether
 	// there is a before.
@@ -216,6 +218,10 @@ func (r *Replay) line(l *Record) error {
 	if l.Result == decisionlog.Failed {
 		r.totals.Failed++
 		return nil
+	}
+	if l.Kind == decisionlog.Settled {
+		r.apply(l)
+		return r.settle(l, recorded)
 	}
 	if r.totals.first == 0 {
 		r.totals.first = l.At

@@ -104,9 +104,18 @@ func (r *recorder) after(us int64) { atomic.AddInt64(&r.clock, us) }
 // take decides descriptors and writes the line.
 func (r *recorder) take(descriptors ...decide.Descriptor) *decide.Call {
 	r.t.Helper()
+	return r.takeAs("", "", descriptors...)
+}
+
+// takeAs takes with an ID of a caller.
+func (r *recorder) takeAs(id, owner string, descriptors ...decide.Descriptor) *decide.Call {
+	r.t.Helper()
 	d := r.deciders[r.inForce]
 	c := d.NewCall()
-	c.Domain = "d"
+	c.Domain, c.ID, c.Owner = "d", id, owner
+	if id != "" {
+		c.SettleWithin, c.HasSettleWithin = 20*time.Second, true
+	}
 	c.Descriptors = append(c.Descriptors, descriptors...)
 	if err := c.Check(true); err != nil {
 		r.t.Fatal(err)
@@ -116,6 +125,22 @@ func (r *recorder) take(descriptors ...decide.Descriptor) *decide.Call {
 	}
 	r.recorder.Record(&record.Request{Call: c, API: "grpc"})
 	return c
+}
+
+// settle settles an ID of a caller and writes the line.
+func (r *recorder) settle(id, owner string, descriptors ...decide.Descriptor) {
+	r.t.Helper()
+	d := r.deciders[r.inForce]
+	c := d.NewCall()
+	c.Domain, c.ID, c.Owner, c.IsSettlement = "d", id, owner, true
+	c.Descriptors = append(c.Descriptors, descriptors...)
+	if err := c.Check(true); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := d.Settle(context.Background(), c); err != nil {
+		r.t.Fatal(err)
+	}
+	r.recorder.Record(&record.Request{Call: c, API: "api_grpc"})
 }
 
 // giveBack gives a take back and writes the line.
@@ -129,7 +154,7 @@ func (r *recorder) giveBack(taken *decide.Call) {
 		}
 	}
 	c := d.NewCall()
-	c.Domain = "d"
+	c.Domain, c.ID, c.Owner = "d", taken.ID, taken.Owner
 	c.Descriptors = append(c.Descriptors, taken.Descriptors...)
 	if err := c.Check(true); err != nil {
 		r.t.Fatal(err)
@@ -273,7 +298,21 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 			}
 			descriptors = append(descriptors, d)
 		}
-		takes = append(takes, r.take(descriptors...))
+		id, owner := fmt.Sprint(random.IntN(4)), []string{"", "shop"}[random.IntN(2)]
+		switch random.IntN(6) {
+		case 0, 1:
+			takes = append(takes, r.takeAs(id, owner, descriptors...))
+		case 2:
+			descriptors = append(descriptors, asking("fixed=1", int64(random.IntN(9))))
+			for j := range descriptors {
+				d := &descriptors[j]
+				d.Refund, d.Reports, d.IsDoubtful = false, false, false
+				d.HasHits = j == len(descriptors)-1 || random.IntN(4) > 0
+			}
+			r.settle(id, owner, descriptors...)
+		default:
+			takes = append(takes, r.take(descriptors...))
+		}
 	}
 	return r
 }

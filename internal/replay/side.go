@@ -121,6 +121,8 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 	}
 	c := d.call
 	c.Domain = l.Domain
+	c.ID, c.Owner, c.IsSettlement = l.ID, l.Caller, l.Kind == decisionlog.Settled
+	c.SettleWithin, c.HasSettleWithin = l.SettleWithin, l.SettleWithin != 0
 	for len(d.assigned) < len(l.Descriptors) {
 		d.assigned = append(d.assigned, said{})
 	}
@@ -128,7 +130,7 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 		from := &l.Descriptors[i]
 		c.Descriptors = append(c.Descriptors, decide.Descriptor{})
 		to := &c.Descriptors[i]
-		to.Entries, to.HasHits, to.Reports, to.IsDoubtful, to.Refund = from.Entries, true, from.Reports, from.Doubtful, from.Cost < 0
+		to.Entries, to.HasHits, to.Reports, to.IsDoubtful, to.Refund = from.Entries, !from.Kept, from.Reports, from.Doubtful, from.Cost < 0
 		to.Hits = uint64(max(from.Cost, -from.Cost))
 		if own := ownNumbers(from); own != nil {
 			to.Own = decide.Override{
@@ -321,6 +323,9 @@ func (s *side) giveBack(d *decider, l *decisionlog.Line, recorded *decider) erro
 			h.Role = bucket.Aside // each was charged separately
 			hits, decisions = append(hits, h), append(decisions, bucket.Decision{At: r.TakenAt})
 		}
+	}
+	if l.ID != "" {
+		return s.unreserve(c, hits)
 	}
 	return s.states.GiveBack(context.Background(), hits, decisions)
 }

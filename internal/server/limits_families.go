@@ -48,6 +48,12 @@ func (c *limitsCollector) families() []scrape.Family {
 			Labels: []string{"domain", "how", "limit", "rule"},
 			Each:   func(s *scrape.Series) { w.eachLimit(s, writeReturnedCost) },
 		},
+		{
+			Name:   "ratelimitd_limit_settled_cost_total",
+			Help:   "Cost by which settlements changed what takes had charged to each limit: it went back (returned), or was charged in full, whatever remained (added).",
+			Labels: []string{"domain", "how", "limit", "rule"},
+			Each:   func(s *scrape.Series) { w.eachLimit(s, writeSettledCost) },
+		},
 	}
 }
 
@@ -184,16 +190,28 @@ func writeLimitCost(s *scrape.Series, counts *tally.LimitCounts) bool {
 }
 
 func writeReturnedCost(s *scrape.Series, counts *tally.LimitCounts) bool {
+	return writeCosts(s, counts, costOf{"refunded", counts.Refunded.Load()}, costOf{"given_back", counts.GivenBack.Load()})
+}
+
+func writeSettledCost(s *scrape.Series, counts *tally.LimitCounts) bool {
+	return writeCosts(s, counts, costOf{"returned", counts.Returned.Load()}, costOf{"added", counts.Added.Load()})
+}
+
+// costOf is a cost with its label how.
+type costOf struct {
+	how  string
+	cost uint64
+}
+
+// writeCosts writes those costs of a limit that are not 0.
+func writeCosts(s *scrape.Series, counts *tally.LimitCounts, costs ...costOf) bool {
 	s.Set(2, counts.Name)
-	for _, returned := range [...]struct {
-		how  string
-		cost uint64
-	}{{"refunded", counts.Refunded.Load()}, {"given_back", counts.GivenBack.Load()}} {
-		if returned.cost == 0 {
+	for _, c := range costs {
+		if c.cost == 0 {
 			continue
 		}
-		s.Set(1, returned.how)
-		if !s.Write(returned.cost) {
+		s.Set(1, c.how)
+		if !s.Write(c.cost) {
 			return false
 		}
 	}

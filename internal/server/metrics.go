@@ -21,6 +21,7 @@ type metrics struct {
 	panics, cut       prometheus.Counter
 	unsure            prometheus.Counter
 	ownLimits         decide.Results
+	settlements       *decide.SettlementCounts
 	unknownDomains    *atomic.Uint64
 }
 
@@ -38,7 +39,7 @@ func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *r
 		unknownDomains: &limits.unknownDomains,
 		calls: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_requests_total",
-			Help: "Requests, by the API and port they came through, the gRPC code of their answer, and what came of them: OK is allowed, denied, peeked or given_back, any other code is error.",
+			Help: "Requests, by the API and port they came through, the gRPC code of their answer, and what came of them: OK is allowed, denied, peeked, given_back or settled, any other code is error.",
 		}, []string{"api", "code", "outcome"}),
 		durations: took,
 		adminCalls: factory.NewCounterVec(prometheus.CounterOpts{
@@ -49,6 +50,7 @@ func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *r
 			Name: "ratelimitd_override_decisions_total",
 			Help: "Descriptors that no rule is for and that brought a limit of their own, by what they got themselves.",
 		}, []string{"result"})),
+		settlements: newSettlementCounts(factory),
 		unsure: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_unsure_answers_total",
 			Help: "Requests that were answered by assignments that may lack changes, since the daemon was away from Redis. The answers are marked as degraded.",
@@ -60,6 +62,26 @@ func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *r
 		panics: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_panics_total",
 			Help: "Panics of handlers, each of which failed one request.",
+		}),
+	}
+}
+
+// newSettlementCounts registers the metrics of takes with IDs.
+func newSettlementCounts(factory promauto.Factory) *decide.SettlementCounts {
+	settlements := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "ratelimitd_settlements_total",
+		Help: "Settlements of takes with an id, by whether the store knew the id (settled), or nothing was taken, all was denied or given back, or it was too long ago (unknown).",
+	}, []string{"result"})
+	return &decide.SettlementCounts{
+		Reserved: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_reservations_total",
+			Help: "Takes with an id that charged something, which can be settled.",
+		}),
+		Settled: settlements.WithLabelValues("settled"),
+		Unknown: settlements.WithLabelValues("unknown"),
+		Shared: factory.NewCounter(prometheus.CounterOpts{
+			Name: "ratelimitd_shared_settlements_total",
+			Help: "Settlements of an id that several takes had: they were settled as one.",
 		}),
 	}
 }

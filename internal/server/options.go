@@ -49,7 +49,7 @@ type Options struct {
 	Store        bucket.Store
 	// Tenure and Degrade are those of a decide.Decider.
 	Tenure  *fleet.Tenure
-	Degrade func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
+	Degrade func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// StoreWaits is set if the store waits for others to decide, so that many
 	// requests have to ask it at the same time.
 	StoreWaits bool

@@ -87,7 +87,7 @@ func New(o Options) (*Server, error) {
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	s.decider = decide.New(decide.Options{
 		Live: o.Live, Store: o.Store, Tenure: o.Tenure, Degrade: o.Degrade, Unsure: m.unsure, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
-		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Hits: o.Hits, Tops: o.Tops,
+		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Settlements: m.settlements, Hits: o.Hits, Tops: o.Tops,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
 	newEndpoint := func(name string) *endpoint.Endpoint {

@@ -76,6 +76,8 @@ func wordOf(l *decisionlog.Line, d *decisionlog.Descriptor) string {
 	switch {
 	case l.Kind == decisionlog.GivenBack && l.Result == decisionlog.Allowed:
 		return "returned"
+	case l.Kind == decisionlog.Settled && l.Result == decisionlog.Allowed:
+		return settledWord(l)
 	case l.Result == decisionlog.Allowed && d != nil:
 		return d.Result.String()
 	}
@@ -92,6 +94,8 @@ func whyOf(l *decisionlog.Line, d *decisionlog.Descriptor) string {
 		why = "no descriptor"
 	case l.Kind == decisionlog.GivenBack:
 		why = "a take was given back"
+	case l.Kind == decisionlog.Settled:
+		why = settledSaid(d)
 	case l.Result == decisionlog.Denied && d.Result != decisionlog.Denied:
 		why = deniedElsewhere(l)
 	default:
@@ -104,6 +108,37 @@ func whyOf(l *decisionlog.Line, d *decisionlog.Descriptor) string {
 		why += "; not decided by the store alone"
 	}
 	return why
+}
+
+// settledWord returns "settled" if a settlement found something, or else "unknown".
+func settledWord(l *decisionlog.Line) string {
+	for i := range l.Descriptors {
+		for j := range l.Descriptors[i].Limits {
+			if l.Descriptors[i].Limits[j].Takes > 0 {
+				return "settled"
+			}
+		}
+	}
+	return "unknown"
+}
+
+// settledSaid says what a settlement did to a descriptor.
+func settledSaid(d *decisionlog.Descriptor) string {
+	if d.Kept {
+		return "a settlement of other descriptors"
+	}
+	said := []string{fmt.Sprintf("%d used", d.Cost)}
+	for i := range d.Limits {
+		switch l := &d.Limits[i]; {
+		case l.Takes == 0:
+			said = append(said, l.Name+": nothing taken is known")
+		case l.Added > 0:
+			said = append(said, fmt.Sprintf("%s: %d added, %d remaining", l.Name, l.Added, l.Remaining))
+		default:
+			said = append(said, fmt.Sprintf("%s: %d returned, %d remaining", l.Name, l.Returned, l.Remaining))
+		}
+	}
+	return strings.Join(said, ", ")
 }
 
 // deniedElsewhere says which other descriptor denied a request.

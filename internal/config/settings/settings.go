@@ -216,6 +216,8 @@ type HTTP struct {
 type API struct {
 	// Refunds tells whether a request may give back what was taken.
 	Refunds bool
+	// MaxSettleWithin is how long a take with an id can be settled at most.
+	MaxSettleWithin time.Duration
 	// CallersFile says who may ask; empty means everybody.
 	CallersFile string
 	// DynamicMetadata tells whether responses repeat the request in their

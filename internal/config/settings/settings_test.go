@@ -49,7 +49,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Failure:     Failure{Mode: bucket.FailLocal, Health: "serving"},
 		GRPC:        GRPC{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
 		HTTP:        HTTP{Address: ":8080"},
-		API:         API{Refunds: true},
+		API:         API{Refunds: true, MaxSettleWithin: 24 * time.Hour},
 		Headers:     Headers{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Admin:       Admin{Address: "127.0.0.1:6070", Pprof: true},
 		Metrics:     Metrics{Names: NamesRatelimitd, NearRatio: 0.8, Path: "/metrics"},
@@ -151,7 +151,7 @@ func otherValue(t *testing.T, d setting, i int) string {
 			return fmt.Sprint(n + i)
 		}
 		return fmt.Sprint(2000 + i)
-	case d.name == "redis.max_clock_skew":
+	case d.name == "redis.max_clock_skew", d.name == "api.max_settle_within":
 		return fmt.Sprintf("%ds", 20+i)
 	case d.form == durationForm:
 		return fmt.Sprintf("%dms", 200+i)

@@ -178,6 +178,8 @@ func allSettings() []setting {
 
 		defineSetting("api.refunds", boolSetting(), "true",
 			"take refunds", func(s *Settings) *bool { return &s.API.Refunds }),
+		defineSetting("api.max_settle_within", durationSetting(time.Second, bucket.MaxReservation), "24h",
+			"how long takes can be settled", func(s *Settings) *time.Duration { return &s.API.MaxSettleWithin }),
 		defineSetting("api.callers_file", textSetting("a path", false), "",
 			"file that says who may ask limits", func(s *Settings) *string { return &s.API.CallersFile }),
 		defineSetting("api.dynamic_metadata", boolSetting(), "false",

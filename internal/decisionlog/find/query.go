@@ -28,10 +28,13 @@ type Query struct {
 // Results are what lines say of requests, descriptors and limits: the word of one, or of a
 // descriptor that is looked for, is the result of a line.
 func Results() []string {
-	return []string{"allowed", "denied", "error", "shadowed", "blocked", "unmatched", "near", "over", "denied_by_other", "peeked", giveBack}
+	return []string{"allowed", "denied", "error", "shadowed", "blocked", "unmatched", "near", "over", "denied_by_other", "peeked", giveBack, settle, "settled", "unknown"}
 }
 
-const giveBack = "give_back"
+const (
+	giveBack = "give_back"
+	settle   = "settle"
+)
 
 // matcher finds what a query asks for.
 type matcher struct {
@@ -118,6 +121,8 @@ func (m *matcher) hasResult(l *decisionlog.Line, chosen []int) bool {
 		return true
 	case m.Result == giveBack || l.Kind == decisionlog.GivenBack:
 		return m.Result == giveBack && l.Kind == decisionlog.GivenBack
+	case m.Result == settle || l.Kind == decisionlog.Settled:
+		return l.Kind == decisionlog.Settled && (m.Result == settle || saysOfLimits(l, chosen, m.Result))
 	case l.Result.String() == m.Result:
 		return true
 	case m.Result == decisionlog.Allowed.String():
@@ -125,7 +130,13 @@ func (m *matcher) hasResult(l *decisionlog.Line, chosen []int) bool {
 	}
 	return slices.ContainsFunc(chosen, func(i int) bool {
 		d := &l.Descriptors[i]
-		return d.Result.String() == m.Result || d.Refusal == m.Result ||
-			slices.ContainsFunc(d.Limits, func(l decisionlog.Limit) bool { return l.Result == m.Result })
+		return d.Result.String() == m.Result || d.Refusal == m.Result || saysOfLimits(l, []int{i}, m.Result)
+	})
+}
+
+// saysOfLimits reports whether a line says a word of a limit of one of these descriptors.
+func saysOfLimits(l *decisionlog.Line, chosen []int, word string) bool {
+	return slices.ContainsFunc(chosen, func(i int) bool {
+		return slices.ContainsFunc(l.Descriptors[i].Limits, func(l decisionlog.Limit) bool { return l.Result == word })
 	})
 }

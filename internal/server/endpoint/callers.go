@@ -58,6 +58,7 @@ func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack
 	if !caller.MayAsk(c.Domain) {
 		return status.Errorf(codes.PermissionDenied, "%q may not ask about limits of this domain (setting api.callers_file)", caller.Name)
 	}
+	c.Owner = caller.Name // of its ID: a caller settles only what it took
 	right := access.GiveBack
 	if back == nil {
 		right = access.Take

@@ -40,10 +40,12 @@ const (
 	// asked for nothing.
 	ResultPeeked
 	ResultGivenBack
+	// ResultSettled is that of a settlement, whether it found something or not.
+	ResultSettled
 	results
 )
 
-var resultNames = [results]string{"allowed", "denied", "peeked", "given_back"}
+var resultNames = [results]string{"allowed", "denied", "peeked", "given_back", "settled"}
 
 // resultOf returns the result of a decided call.
 func resultOf(c *decide.Call) Result {

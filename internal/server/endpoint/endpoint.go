@@ -79,6 +79,8 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 	case err != nil:
 	case back != nil:
 		result, err = ResultGivenBack, e.giveBack(ctx, c, back)
+	case c.IsSettlement:
+		result, err = ResultSettled, e.settle(ctx, c)
 	default:
 		if err = e.Decider.Match(c); err == nil && e.AnswerBound(c) > MaxAnswer {
 			err = ErrAnswerTooLong
@@ -124,6 +126,17 @@ func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack)
 		}
 	}
 	return e.Decider.GiveBack(ctx, c, all)
+}
+
+// settle settles what takes with the call's ID charged.
+func (e *Endpoint) settle(ctx context.Context, c *decide.Call) error {
+	if err := e.Decider.Match(c); err != nil {
+		return err
+	}
+	if e.AnswerBound(c) > MaxAnswer {
+		return ErrAnswerTooLong
+	}
+	return e.Decider.Settle(ctx, c)
 }
 
 // observe counts the time of a request, together with its trace if it has a span.

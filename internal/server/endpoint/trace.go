@@ -197,6 +197,9 @@ func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code)
 	if isDegraded(c) {
 		span.Set(attribute.Bool("ratelimit.degraded", true))
 	}
+	if c.IsSettlement {
+		span.Set(attribute.Bool("ratelimit.settled", c.IsSettled()))
+	}
 	if !c.Denied {
 		span.Set(attribute.String("ratelimit.code", "OK"))
 		return
@@ -299,7 +302,7 @@ func appendRulePaths(paths []string, c *decide.Call) []string {
 }
 
 func isDegraded(c *decide.Call) bool {
-	return c.IsUnsure || slices.ContainsFunc(c.Outcomes, func(o decide.Outcome) bool {
+	return c.IsUnsure || slices.ContainsFunc(c.Settled, func(s decide.Settled) bool { return s.Degraded }) || slices.ContainsFunc(c.Outcomes, func(o decide.Outcome) bool {
 		return slices.ContainsFunc(o.Decisions, func(d bucket.Decision) bool { return d.Degraded })
 	})
 }

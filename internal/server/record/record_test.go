@@ -162,6 +162,17 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 		},
 			`"seq":14,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["user","frank"]],"rule":"user","cost":1,"result":"allowed",` +
 				`"limits":[{"name":"override","result":"allowed","remaining":0,"numbers":{"algorithm":"fixed_window","requests":7,"period_us":60000000},"taken_at":1767225610250000}]}]`},
+		{"taken with an id", func() { d.TakeAs("one", "user=grace:2", "several=x:0") },
+			`"seq":15,"api":"api_grpc",LIMITS,"domain":"api","id":"one","settle_within_us":3600000000,"result":"allowed","descriptors":[{"entries":[["user","grace"]],"rule":"user","cost":2,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"near","remaining":0,"reset_after_us":3589750000}]},{"entries":[["several","x"]],"rule":"several","cost":0,"result":"allowed",` +
+				`"limits":[{"name":"second","result":"peeked","remaining":2},{"name":"day","result":"peeked","remaining":3}]}]`},
+		{"settled", func() { d.Settle("one", "user=grace:1", "several=x", "several=x:4") },
+			`"seq":16,"api":"api_grpc",LIMITS,"domain":"api","id":"one","result":"allowed","descriptors":[{"entries":[["user","grace"]],"rule":"user","cost":1,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"settled","remaining":1,"reset_after_us":3589750000,"returned":1,"takes":1}]},` +
+				`{"entries":[["several","x"]],"rule":"several","cost":1,"kept":true,"result":"allowed"},{"entries":[["several","x"]],"rule":"several","cost":4,"result":"allowed",` +
+				`"limits":[{"name":"second","result":"unknown","remaining":0},{"name":"day","result":"unknown","remaining":0}]}]`},
+		{"settled in vain", func() { _, _ = d.API().Settle(context.Background(), servertest.Settling("one", "user=grace")) },
+			`"api":"api_grpc","domain":"api","id":"one","result":"error","code":"InvalidArgument","descriptors":[{"entries":[["user","grace"]],"cost":1,"result":"error"}]`},
 		{"given back in vain", func() { _ = d.GiveBack(servertest.Taking("user=bob", "user=x"), response) },
 			`"api":"api_grpc",LIMITS,"domain":"api","result":"error","code":"FailedPrecondition","descriptors":[{"entries":[["user","bob"]],"rule":"user","cost":1,"result":"error"},` +
 				`{"entries":[["user","x"]],"rule":"user","cost":1,"result":"error"}]`},
@@ -170,8 +181,11 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 		var line []string
 		asynctest.Eventually(t, "a line", func() bool { line = append(line, got.take()...); return len(line) > 0 })
 		kind := ""
-		if strings.HasPrefix(step.name, "given back") {
+		switch {
+		case strings.HasPrefix(step.name, "given back"):
 			kind = `"kind":"give_back",`
+		case strings.HasPrefix(step.name, "settled"):
+			kind = `"kind":"settle",`
 		}
 		want := `{"v":1,` + kind + `"time":"2026-01-01T00:00:10.250000Z",` + strings.Replace(step.want, "LIMITS", `"limits":"`+fingerprint+`"`, 1) + "}\n"
 		text := strings.Join(line, "")
@@ -190,12 +204,14 @@ func TestTheSchemaNamesEveryField(t *testing.T) {
 	limit := decisionlog.Limit{
 		Name: "hour", Result: "denied", At: 1, Seq: 2, Remaining: 3, RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true, Remembered: true,
 		Numbers: &decisionlog.Numbers{Algorithm: "gcra", Requests: 1, Burst: 1, Period: time.Second, Assigned: true}, TakenAt: 1,
+		Returned: 1, Added: 2, Takes: 3,
 	}
 	decision := decisionlog.Line{
 		Kind: decisionlog.GivenBack, At: 5, Seq: 1, API: "grpc", Limits: "00112233445566aa", Domain: "d", Result: decisionlog.Denied, Code: "Unavailable",
+		ID: "one", Caller: "shop", SettleWithin: time.Hour,
 		Degraded: true, TraceID: strings.Repeat("0", 32), Lossy: true,
 		Descriptors: []decisionlog.Descriptor{{
-			Entries: []bucket.Entry{{Key: "k", Value: "v"}}, Rule: "k", Plan: "p", Unlimited: true, Cost: 1, Reports: true, Doubtful: true,
+			Entries: []bucket.Entry{{Key: "k", Value: "v"}}, Rule: "k", Plan: "p", Unlimited: true, Cost: 1, Reports: true, Kept: true, Doubtful: true,
 			Result: decisionlog.Shadowed, Refusal: "blocked", Limits: []decisionlog.Limit{limit},
 		}},
 	}

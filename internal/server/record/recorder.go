@@ -109,13 +109,24 @@ func (s *scratch) fill(q *Request, now int64) int64 {
 	case q.Denied:
 		l.Result = decisionlog.Denied
 	}
-	if q.IsGivenBack {
+	l.ID, l.Caller = q.ID, q.Owner
+	switch {
+	case q.IsGivenBack:
 		l.Kind = decisionlog.GivenBack
-	} else if failed {
+	case q.IsSettlement:
+		l.Kind = decisionlog.Settled
+	case q.ID != "" && !failed: // it may be anything otherwise
+		l.SettleWithin = q.SettleWithin
+	}
+	if failed && !q.IsGivenBack {
 		q.TakenAt = nil
 	}
 	isDecided := !failed && len(q.Outcomes) == len(q.Call.Descriptors)
-	if isDecided {
+	switch {
+	case !isDecided:
+	case q.IsSettlement:
+		s.momentOfSettlement(q)
+	default:
 		s.findMoment(q)
 	}
 	for i := range q.Call.Descriptors {
@@ -134,6 +145,9 @@ func (s *scratch) fill(q *Request, now int64) int64 {
 		case !isDecided:
 		case q.IsGivenBack:
 			s.givenBack(d, o, q.TakenAt[min(o.First, len(q.TakenAt)):])
+		case q.IsSettlement:
+			d.Kept = !asked.HasHits
+			s.settled(d, q, i)
 		default:
 			d.Result = ResultOf(q.Call, o)
 			s.decided(d, q, o)
@@ -226,6 +240,36 @@ func (s *scratch) givenBack(d *descriptor, o *decide.Outcome, taken []int64) {
 		s.line.Degraded = s.line.Degraded || limit.Degraded
 		s.limits = append(s.limits, limit)
 		s.numbersOfLast(o, j, l)
+	}
+	d.limits = span{first, len(s.limits)}
+}
+
+// momentOfSettlement gives the line the moment of the first limit that was settled.
+func (s *scratch) momentOfSettlement(q *Request) {
+	if len(q.Settled) > 0 {
+		s.line.At, s.line.Seq = q.Settled[0].At, q.Settled[0].Seq
+	}
+}
+
+// settled says what a settlement did to the limits of descriptor i.
+func (s *scratch) settled(d *descriptor, q *Request, i int) {
+	first := len(s.limits)
+	o := &q.Outcomes[i]
+	for j := range q.Settled {
+		did := &q.Settled[j]
+		if did.Descriptor != i {
+			continue
+		}
+		result := "unknown"
+		if did.IsKnown {
+			result = "settled"
+		}
+		s.limits = append(s.limits, decisionlog.Limit{
+			Name: o.LimitName(did.Limit), Result: result, At: did.At, Seq: did.Seq, Remaining: did.Remaining, ResetAfter: did.ResetAfter,
+			Degraded: did.Degraded, Returned: did.Returned, Added: did.Added, Takes: did.Takes,
+		})
+		s.line.Degraded = s.line.Degraded || did.Degraded
+		s.numbersOfLast(o, did.Limit, o.Limits[did.Limit])
 	}
 	d.limits = span{first, len(s.limits)}
 }

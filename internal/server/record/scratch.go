@@ -94,20 +94,28 @@ func (s *scratch) settleTexts() {
 	}
 }
 
-// hash replaces all values.
+// hash replaces all values, and the ID.
 func (s *scratch) hash() {
+	if s.line.ID != "" {
+		s.line.ID = string(s.hashOf(nil, "id", s.line.ID))
+	}
 	s.copyEntries()
 	for i := range s.entries {
-		s.mac.Reset()
-		s.text = append(append(append(s.text[:0], s.entries[i].Key...), 0), s.entries[i].Value...)
-		s.mac.Write(s.text)
-		s.sum = s.mac.Sum(s.sum[:0])
-		s.hashes = hex.AppendEncode(append(s.hashes, "h:"...), s.sum[:8])
+		s.hashes = s.hashOf(s.hashes, s.entries[i].Key, s.entries[i].Value)
 	}
 	all := string(s.hashes)
 	for i := range s.entries {
 		s.entries[i].Value = all[i*hashedSize : (i+1)*hashedSize]
 	}
+}
+
+// hashOf appends the hash of a value.
+func (s *scratch) hashOf(dst []byte, key, value string) []byte {
+	s.mac.Reset()
+	s.text = append(append(append(s.text[:0], key...), 0), value...)
+	s.mac.Write(s.text)
+	s.sum = s.mac.Sum(s.sum[:0])
+	return hex.AppendEncode(append(dst, "h:"...), s.sum[:8])
 }
 
 // copyEntries gives the descriptors entries that may be changed.

@@ -71,6 +71,32 @@ func GivingBack(r *ratelimitv1.TakeRequest, taken *ratelimitv1.TakeResponse) *ra
 	return back
 }
 
+// Settling makes the request that settles an ID. The costs of the descriptors, as in
+// Taking, are what was used.
+func Settling(id string, descriptors ...string) *ratelimitv1.SettleRequest {
+	return &ratelimitv1.SettleRequest{Domain: "api", Id: id, Descriptors: Taking(descriptors...).GetDescriptors()}
+}
+
+// TakeAs takes like Take, with an ID.
+func (d *Daemon) TakeAs(id string, descriptors ...string) *ratelimitv1.TakeResponse {
+	d.T.Helper()
+	r := Taking(descriptors...)
+	r.Id = id
+	return d.SendTake(r)
+}
+
+// Settle settles an ID. It fails the test if there is no answer.
+func (d *Daemon) Settle(id string, descriptors ...string) *ratelimitv1.SettleResponse {
+	d.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	response, err := d.API().Settle(ctx, Settling(id, descriptors...))
+	if err != nil {
+		d.T.Fatal(err)
+	}
+	return response
+}
+
 // Stream opens a TakeStream that ends with the test.
 func (d *Daemon) Stream() ratelimitv1.RateLimitService_TakeStreamClient {
 	d.T.Helper()

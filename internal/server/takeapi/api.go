@@ -149,6 +149,7 @@ func (a *API) Register(g *grpc.Server) {
 			endpoint.Unary(a.Endpoint, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{api: a} }, a.takeMany),
 			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName, a.newGiveBack, a.giveBackTake),
+			endpoint.Unary(a.Endpoint, a, "Settle", ratelimitv1.RateLimitService_Settle_FullMethodName, a.newSettle, a.settle),
 		},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "TakeStream",

@@ -25,6 +25,9 @@ func FuzzTake(f *testing.F) {
 		`{"domain":"api","descriptors":[{"numbers":{"period":"-315576000000.999999999s"}}]}`,
 		`{"take":{"domain":"api","descriptors":[{"entries":[{"key":"tenant","value":"x"}]}]},"takenAt":["1767225610250000"]}`,
 		`{"take":{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"}],"cost":9}]},"takenAt":[-1,"9223372036854775807"]}`,
+		`{"domain":"api","id":"one","settleWithin":"86400s","descriptors":[{"entries":[{"key":"tenant","value":"x"}],"cost":3}]}`,
+		`{"domain":"api","id":"one","descriptors":[{"entries":[{"key":"tenant","value":"x"}],"cost":"4503599627370496"},{"entries":[{"key":"user","value":"x"}]}]}`,
+		`{"domain":"api","id":"\u0000~","settleWithin":"-1s","descriptors":[{"cost":0}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -49,6 +52,11 @@ func FuzzTake(f *testing.F) {
 		case http.StatusBadRequest, http.StatusConflict, http.StatusOK:
 		default:
 			t.Fatalf("give-back: status %d: %s", w.Code, w.Body)
+		}
+		switch w := post("/v1/settle"); w.Code {
+		case http.StatusBadRequest, http.StatusOK:
+		default:
+			t.Fatalf("settle: status %d: %s", w.Code, w.Body)
 		}
 	})
 }

@@ -28,6 +28,7 @@ func (a *API) Routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"POST /v1/take":      a.postTake,
 		"POST /v1/give-back": a.postGiveBack,
+		"POST /v1/settle":    a.postSettle,
 	}
 }
 
@@ -56,6 +57,20 @@ func (a *API) postGiveBack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	response, err := a.giveBackMessage(r.Context(), &request)
+	if err != nil {
+		endpoint.WriteStatus(w, err)
+		return
+	}
+	endpoint.WriteMessage(w, response, false)
+}
+
+// postSettle is Settle. What is not known is no error: to ask again would not help.
+func (a *API) postSettle(w http.ResponseWriter, r *http.Request) {
+	var request ratelimitv1.SettleRequest
+	if !a.ReadBody(w, r, &request, endpoint.BoundsOfRequest(a.Bounds)) {
+		return
+	}
+	response, err := a.settleMessage(r.Context(), &request)
 	if err != nil {
 		endpoint.WriteStatus(w, err)
 		return

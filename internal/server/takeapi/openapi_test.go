@@ -216,6 +216,12 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 		{answering, "/v1/give-back", body(servertest.GivingBack(servertest.Taking("gcra=z:2"), nil)), 409},
 		{answering, "/v1/give-back", "[]", 400},
 		{noRefunds, "/v1/give-back", body(servertest.GivingBack(servertest.Taking("gcra=z:2"), taken)), 403},
+		{answering, "/v1/take", `{"domain": "api", "id": "one", "settleWithin": "60s", "descriptors": [{"entries": [{"key": "paid", "value": "s"}], "cost": 3}]}`, 200},
+		{answering, "/v1/take", `{"domain": "api", "settleWithin": "60s", "descriptors": [{"entries": [{"key": "paid", "value": "s"}]}]}`, 400},
+		{answering, "/v1/settle", body(servertest.Settling("one", "paid=s:1")), 200},
+		{answering, "/v1/settle", body(servertest.Settling("another", "paid=s:1", "several=x:2")), 200},
+		{answering, "/v1/settle", body(servertest.Settling("one", "paid=s")), 400},
+		{answering, "/v1/settle", "[]", 400},
 		{failing, "/v1/take", body(servertest.Taking("gcra=x")), 503},
 		{failing, "/v1/take", body(servertest.Taking("gcra=x:2")), 500},
 	} {

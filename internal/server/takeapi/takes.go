@@ -33,8 +33,8 @@ type item struct {
 	// traceparent is what the caller of a stream says about its span; it may be any
 	// text.
 	traceparent string
-	// isStreamed says whether it came on a stream.
-	isStreamed bool
+	// isStreamed says whether it came on a stream, where it may be a settlement.
+	isStreamed, isSettlement bool
 	// span is its part of the span of a TakeManyRequest, or nil.
 	span *tracing.Span
 	// slots is how many slots of a stream it holds while it is in flight.
@@ -108,7 +108,11 @@ func (a *API) readItem(it *item, message string, isNumbered bool, began time.Dur
 	if isNumbered {
 		message, err = it.readNumbered(message)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case it.isSettlement:
+		err = it.call.unmarshalSettle(message)
+	default:
 		err = it.call.unmarshalTake(message)
 	}
 	if err != nil {
@@ -116,9 +120,10 @@ func (a *API) readItem(it *item, message string, isNumbered bool, began time.Dur
 	}
 }
 
-// readNumbered reads a NumberedTake, and returns the take in it.
-func (it *item) readNumbered(message string) (take string, err error) {
-	var parts []string
+// readNumbered reads a NumberedTake, and returns the take in it, or the settlement if it has
+// one.
+func (it *item) readNumbered(message string) (asked string, err error) {
+	var take, settlement parts
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
@@ -127,16 +132,37 @@ func (it *item) readNumbered(message string) (take string, err error) {
 		case f.Is(3, wire.Bytes):
 			it.traceparent = f.Text()
 		case f.Is(2, wire.Bytes):
-			if take != "" {
-				parts = append(parts, take)
-			}
-			take = f.Bytes
+			take.add(f.Bytes)
+		case f.Is(6, wire.Bytes):
+			it.isSettlement = true
+			settlement.add(f.Bytes)
 		}
 	}
-	if parts != nil { // protobuf: a message in several parts is their sum
-		take = strings.Join(append(parts, take), "")
+	if it.isSettlement {
+		take = settlement
 	}
-	return take, f.Err
+	return take.join(), f.Err
+}
+
+// parts are those of a message. In protobuf one in several parts is their sum.
+type parts struct {
+	first string
+	more  []string
+}
+
+func (p *parts) add(part string) {
+	if p.first == "" {
+		p.first = part
+	} else {
+		p.more = append(p.more, part)
+	}
+}
+
+func (p *parts) join() string {
+	if p.more == nil {
+		return p.first
+	}
+	return p.first + strings.Join(p.more, "")
 }
 
 // AppendWire appends the TakeManyResponse.
@@ -162,7 +188,12 @@ func (it *item) appendNumbered(dst []byte) []byte {
 
 // appendResult appends a TakeResult.
 func (it *item) appendResult(dst []byte) []byte {
-	if it.err == nil {
+	switch {
+	case it.err != nil:
+	case it.isSettlement:
+		dst, start := wire.BeginMessage(dst, 3)
+		return wire.EndMessage(it.call.appendSettleResponse(dst), start)
+	default:
 		dst, start := wire.BeginMessage(dst, 1)
 		return wire.EndMessage(it.call.appendTakeResponse(dst), start)
 	}

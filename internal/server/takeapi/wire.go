@@ -28,6 +28,12 @@ func (c takeCall) unmarshalTake(request string) error {
 			if err := c.unmarshalAsked(f.Bytes); err != nil {
 				return err
 			}
+		case f.Is(3, wire.Bytes):
+			c.ID = f.Text()
+		case f.Is(4, wire.Bytes):
+			if err := c.unmarshalWithin(f.Bytes); err != nil {
+				return err
+			}
 		}
 	}
 	c.SettleEntries()

@@ -32,6 +32,8 @@ func fullTake() *ratelimitv1.TakeRequest {
 			}},
 			{Numbers: &ratelimitv1.Numbers{Requests: 7, Period: durationpb.New(-1500 * time.Millisecond)}},
 		},
+		Id:           "ä-" + long,
+		SettleWithin: &durationpb.Duration{Seconds: math.MinInt64, Nanos: math.MaxInt32},
 	}
 }
 
@@ -56,7 +58,10 @@ func takeSeeds(t testing.TB) [][]byte {
 
 // asRead returns a call as protobuf's message.
 func (c takeCall) asRead() *ratelimitv1.TakeRequest {
-	r := &ratelimitv1.TakeRequest{Domain: c.Domain}
+	r := &ratelimitv1.TakeRequest{Domain: c.Domain, Id: c.ID}
+	if c.HasSettleWithin {
+		r.SettleWithin = durationpb.New(c.SettleWithin)
+	}
 	for i := range c.Descriptors {
 		from, d := &c.Descriptors[i], new(ratelimitv1.Descriptor)
 		if from.HasHits {
@@ -96,6 +101,10 @@ func known(in []byte, m proto.Message, takes func() []*ratelimitv1.TakeRequest) 
 		return err
 	}
 	for _, take := range takes() {
+		if d := take.GetSettleWithin(); d != nil {
+			const decades = 1 << 31
+			take.SettleWithin = durationpb.New(time.Duration(min(max(d.Seconds, -decades), decades))*time.Second + time.Duration(d.Nanos))
+		}
 		for _, d := range take.GetDescriptors() {
 			if n := d.GetNumbers(); n != nil {
 				n.Period = settled(n.Period)
@@ -143,7 +152,8 @@ func numberless(r *ratelimitv1.TakeManyRequest) *ratelimitv1.TakeStreamRequest {
 func FuzzTakesBytes(f *testing.F) {
 	full := fullTake()
 	stream := decidetest.Marshal(f, &ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{
-		{Number: 1, Take: full, Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {}, {Number: math.MaxUint64}, {Number: 7, Take: &ratelimitv1.TakeRequest{}},
+		{Number: 1, Take: full, Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {}, {Number: math.MaxUint64}, {Number: 7, Take: &ratelimitv1.TakeRequest{}}, {Settle: new(ratelimitv1.SettleRequest)},
+		{Take: full, Settle: &ratelimitv1.SettleRequest{Domain: full.GetDomain(), Id: "one", Descriptors: full.GetDescriptors()}},
 	}})
 	many := decidetest.Marshal(f, &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{full, {}, full}})
 	seeds := append(takeSeeds(f), stream, many, append(stream[:len(stream):len(stream)], stream...), many[:len(many)-3])
@@ -166,6 +176,10 @@ func FuzzTakesBytes(f *testing.F) {
 		takesOf := func() (of []*ratelimitv1.TakeRequest) {
 			for _, n := range want.GetTakes() {
 				of = append(of, n.GetTake())
+				if r := n.GetSettle(); r != nil { // as a take with the same fields
+					n.Take = &ratelimitv1.TakeRequest{Domain: r.GetDomain(), Id: r.GetId(), Descriptors: r.GetDescriptors()}
+					of = append(of, n.Take)
+				}
 			}
 			return of
 		}
@@ -210,7 +224,7 @@ func FuzzTakesBytes(f *testing.F) {
 			if take == nil {
 				take = new(ratelimitv1.TakeRequest)
 			}
-			if it := got.items[i]; it.number != n.GetNumber() || it.traceparent != n.GetTraceparent() || !proto.Equal(it.call.asRead(), take) {
+			if it := got.items[i]; it.number != n.GetNumber() || it.traceparent != n.GetTraceparent() || it.isSettlement != (n.GetSettle() != nil) || !proto.Equal(it.call.asRead(), take) {
 				t.Fatalf("request %d: number %d, %v; want %v", i, it.number, it.call.asRead(), n)
 			}
 		}

@@ -104,7 +104,14 @@ type TakeRequest struct {
 	// The namespace of the limits; not empty.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// What is asked about, at least one. A descriptor that no rule is for passes.
-	Descriptors   []*Descriptor `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	Descriptors []*Descriptor `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	// Names the take so that it can be settled: 1 to 64 bytes that no other take
+	// has, such as a UUID. Takes with one id add up, so a take whose answer was
+	// lost may be repeated with its id and settled as one.
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// How long it can be settled, 1 us to 24 h, and no longer than
+	// api.max_settle_within; 1 h if it is not there. Then the cost stands.
+	SettleWithin  *durationpb.Duration `protobuf:"bytes,4,opt,name=settle_within,json=settleWithin,proto3" json:"settle_within,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +156,20 @@ func (x *TakeRequest) GetDomain() string {
 func (x *TakeRequest) GetDescriptors() []*Descriptor {
 	if x != nil {
 		return x.Descriptors
+	}
+	return nil
+}
+
+func (x *TakeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TakeRequest) GetSettleWithin() *durationpb.Duration {
+	if x != nil {
+		return x.SettleWithin
 	}
 	return nil
 }
@@ -687,6 +708,7 @@ type TakeResult struct {
 	//
 	//	*TakeResult_Response
 	//	*TakeResult_Error
+	//	*TakeResult_Settled
 	Result        isTakeResult_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -747,6 +769,15 @@ func (x *TakeResult) GetError() *Error {
 	return nil
 }
 
+func (x *TakeResult) GetSettled() *SettleResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TakeResult_Settled); ok {
+			return x.Settled
+		}
+	}
+	return nil
+}
+
 type isTakeResult_Result interface {
 	isTakeResult_Result()
 }
@@ -759,9 +790,16 @@ type TakeResult_Error struct {
 	Error *Error `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
 }
 
+type TakeResult_Settled struct {
+	// Of a settlement on a stream.
+	Settled *SettleResponse `protobuf:"bytes,3,opt,name=settled,proto3,oneof"`
+}
+
 func (*TakeResult_Response) isTakeResult_Result() {}
 
 func (*TakeResult_Error) isTakeResult_Result() {}
+
+func (*TakeResult_Settled) isTakeResult_Result() {}
 
 // Error says why one of several requests failed.
 type Error struct {
@@ -921,6 +959,256 @@ func (*GiveBackResponse) Descriptor() ([]byte, []int) {
 	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{11}
 }
 
+// SettleRequest says what takes with an id have used.
+type SettleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those of the take.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Id     string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Those of the take. A descriptor's cost is what was used, 0 for nothing; one
+	// without a cost stays as it is. At least one has a cost.
+	Descriptors   []*Descriptor `protobuf:"bytes,3,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRequest) Reset() {
+	*x = SettleRequest{}
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRequest) ProtoMessage() {}
+
+func (x *SettleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
+func (*SettleRequest) Descriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SettleRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *SettleRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SettleRequest) GetDescriptors() []*Descriptor {
+	if x != nil {
+		return x.Descriptors
+	}
+	return nil
+}
+
+// SettleResponse says what a settlement did.
+type SettleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether something was settled. If not, nothing has changed: with this id
+	// nothing was taken from the limits of these descriptors, or all of it was
+	// denied or given back, or it was too long ago.
+	Settled bool `protobuf:"varint,1,opt,name=settled,proto3" json:"settled,omitempty"`
+	// Every limit of a descriptor with a cost, in the order of the descriptors;
+	// those of concurrency aside, whose slots are no costs.
+	Limits []*SettledLimit `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Whether some of it was taken without the store's state, and settled there.
+	Degraded      bool `protobuf:"varint,3,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleResponse) Reset() {
+	*x = SettleResponse{}
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleResponse) ProtoMessage() {}
+
+func (x *SettleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
+func (*SettleResponse) Descriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SettleResponse) GetSettled() bool {
+	if x != nil {
+		return x.Settled
+	}
+	return false
+}
+
+func (x *SettleResponse) GetLimits() []*SettledLimit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *SettleResponse) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
+// SettledLimit is what a settlement did to one limit.
+type SettledLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The index in the request of the descriptor that it is for.
+	DescriptorIndex uint32 `protobuf:"varint,1,opt,name=descriptor_index,json=descriptorIndex,proto3" json:"descriptor_index,omitempty"`
+	// As in the limits file; may be empty.
+	Name      string    `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Algorithm Algorithm `protobuf:"varint,3,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
+	// Whether takes with this id have charged it. The rest is 0 if not.
+	Settled bool `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"`
+	// How much went back. It is less than what was not used where the rest no
+	// longer counts: its window has ended, or a bucket has refilled it.
+	Returned uint64 `protobuf:"varint,5,opt,name=returned,proto3" json:"returned,omitempty"`
+	// How much was charged beyond what was taken.
+	Added uint64 `protobuf:"varint,6,opt,name=added,proto3" json:"added,omitempty"`
+	// How many takes have the id; more than 1 where it is used again, or a take
+	// was repeated.
+	Takes uint64 `protobuf:"varint,7,opt,name=takes,proto3" json:"takes,omitempty"`
+	// What could still be taken at once, rounded down.
+	Remaining uint64 `protobuf:"varint,8,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	// How long until it is full again if left alone.
+	ResetAfter    *durationpb.Duration `protobuf:"bytes,9,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettledLimit) Reset() {
+	*x = SettledLimit{}
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettledLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettledLimit) ProtoMessage() {}
+
+func (x *SettledLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettledLimit.ProtoReflect.Descriptor instead.
+func (*SettledLimit) Descriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SettledLimit) GetDescriptorIndex() uint32 {
+	if x != nil {
+		return x.DescriptorIndex
+	}
+	return 0
+}
+
+func (x *SettledLimit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SettledLimit) GetAlgorithm() Algorithm {
+	if x != nil {
+		return x.Algorithm
+	}
+	return Algorithm_ALGORITHM_UNSPECIFIED
+}
+
+func (x *SettledLimit) GetSettled() bool {
+	if x != nil {
+		return x.Settled
+	}
+	return false
+}
+
+func (x *SettledLimit) GetReturned() uint64 {
+	if x != nil {
+		return x.Returned
+	}
+	return 0
+}
+
+func (x *SettledLimit) GetAdded() uint64 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *SettledLimit) GetTakes() uint64 {
+	if x != nil {
+		return x.Takes
+	}
+	return 0
+}
+
+func (x *SettledLimit) GetRemaining() uint64 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *SettledLimit) GetResetAfter() *durationpb.Duration {
+	if x != nil {
+		return x.ResetAfter
+	}
+	return nil
+}
+
 // TakeStreamRequest holds requests that are decided each on its own.
 type TakeStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -931,7 +1219,7 @@ type TakeStreamRequest struct {
 
 func (x *TakeStreamRequest) Reset() {
 	*x = TakeStreamRequest{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1231,7 @@ func (x *TakeStreamRequest) String() string {
 func (*TakeStreamRequest) ProtoMessage() {}
 
 func (x *TakeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1244,7 @@ func (x *TakeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeStreamRequest.ProtoReflect.Descriptor instead.
 func (*TakeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{12}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TakeStreamRequest) GetTakes() []*NumberedTake {
@@ -974,14 +1262,16 @@ type NumberedTake struct {
 	// The span that asks, as W3C's traceparent in version 00, if it is sampled.
 	// Anything else counts as none: a take without it has no span, since the
 	// stream carries the takes of many.
-	Traceparent   string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// A settlement, in the place of a take.
+	Settle        *SettleRequest `protobuf:"bytes,6,opt,name=settle,proto3" json:"settle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NumberedTake) Reset() {
 	*x = NumberedTake{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1283,7 @@ func (x *NumberedTake) String() string {
 func (*NumberedTake) ProtoMessage() {}
 
 func (x *NumberedTake) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1296,7 @@ func (x *NumberedTake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedTake.ProtoReflect.Descriptor instead.
 func (*NumberedTake) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{13}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NumberedTake) GetNumber() uint64 {
@@ -1030,6 +1320,13 @@ func (x *NumberedTake) GetTraceparent() string {
 	return ""
 }
 
+func (x *NumberedTake) GetSettle() *SettleRequest {
+	if x != nil {
+		return x.Settle
+	}
+	return nil
+}
+
 // TakeStreamResponse holds answers, as they come.
 type TakeStreamResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1040,7 +1337,7 @@ type TakeStreamResponse struct {
 
 func (x *TakeStreamResponse) Reset() {
 	*x = TakeStreamResponse{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1349,7 @@ func (x *TakeStreamResponse) String() string {
 func (*TakeStreamResponse) ProtoMessage() {}
 
 func (x *TakeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1362,7 @@ func (x *TakeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeStreamResponse.ProtoReflect.Descriptor instead.
 func (*TakeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TakeStreamResponse) GetResults() []*NumberedResult {
@@ -1086,7 +1383,7 @@ type NumberedResult struct {
 
 func (x *NumberedResult) Reset() {
 	*x = NumberedResult{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1395,7 @@ func (x *NumberedResult) String() string {
 func (*NumberedResult) ProtoMessage() {}
 
 func (x *NumberedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1408,7 @@ func (x *NumberedResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedResult.ProtoReflect.Descriptor instead.
 func (*NumberedResult) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NumberedResult) GetNumber() uint64 {
@@ -1132,10 +1429,12 @@ var File_ratelimit_v1_ratelimit_proto protoreflect.FileDescriptor
 
 const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\n" +
-	"\x1cratelimit/v1/ratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\"a\n" +
+	"\x1cratelimit/v1/ratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\"\xb1\x01\n" +
 	"\vTakeRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
-	"\vdescriptors\x18\x02 \x03(\v2\x18.ratelimit.v1.DescriptorR\vdescriptors\"\x8e\x01\n" +
+	"\vdescriptors\x18\x02 \x03(\v2\x18.ratelimit.v1.DescriptorR\vdescriptors\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12>\n" +
+	"\rsettle_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fsettleWithin\"\x8e\x01\n" +
 	"\n" +
 	"Descriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x17\n" +
@@ -1179,11 +1478,12 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x0fTakeManyRequest\x12/\n" +
 	"\x05takes\x18\x01 \x03(\v2\x19.ratelimit.v1.TakeRequestR\x05takes\"F\n" +
 	"\x10TakeManyResponse\x122\n" +
-	"\aresults\x18\x01 \x03(\v2\x18.ratelimit.v1.TakeResultR\aresults\"}\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.ratelimit.v1.TakeResultR\aresults\"\xb7\x01\n" +
 	"\n" +
 	"TakeResult\x128\n" +
 	"\bresponse\x18\x01 \x01(\v2\x1a.ratelimit.v1.TakeResponseH\x00R\bresponse\x12+\n" +
-	"\x05error\x18\x02 \x01(\v2\x13.ratelimit.v1.ErrorH\x00R\x05errorB\b\n" +
+	"\x05error\x18\x02 \x01(\v2\x13.ratelimit.v1.ErrorH\x00R\x05error\x128\n" +
+	"\asettled\x18\x03 \x01(\v2\x1c.ratelimit.v1.SettleResponseH\x00R\asettledB\b\n" +
 	"\x06result\"5\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
@@ -1192,13 +1492,33 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x04take\x18\x01 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12\x19\n" +
 	"\btaken_at\x18\x02 \x03(\x03R\atakenAt\x12\x19\n" +
 	"\btaken_by\x18\x03 \x03(\x06R\atakenBy\"\x12\n" +
-	"\x10GiveBackResponse\"E\n" +
+	"\x10GiveBackResponse\"s\n" +
+	"\rSettleRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12:\n" +
+	"\vdescriptors\x18\x03 \x03(\v2\x18.ratelimit.v1.DescriptorR\vdescriptors\"z\n" +
+	"\x0eSettleResponse\x12\x18\n" +
+	"\asettled\x18\x01 \x01(\bR\asettled\x122\n" +
+	"\x06limits\x18\x02 \x03(\v2\x1a.ratelimit.v1.SettledLimitR\x06limits\x12\x1a\n" +
+	"\bdegraded\x18\x03 \x01(\bR\bdegraded\"\xc0\x02\n" +
+	"\fSettledLimit\x12)\n" +
+	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
+	"\talgorithm\x18\x03 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x18\n" +
+	"\asettled\x18\x04 \x01(\bR\asettled\x12\x1a\n" +
+	"\breturned\x18\x05 \x01(\x04R\breturned\x12\x14\n" +
+	"\x05added\x18\x06 \x01(\x04R\x05added\x12\x14\n" +
+	"\x05takes\x18\a \x01(\x04R\x05takes\x12\x1c\n" +
+	"\tremaining\x18\b \x01(\x04R\tremaining\x12:\n" +
+	"\vreset_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"resetAfter\"E\n" +
 	"\x11TakeStreamRequest\x120\n" +
-	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"w\n" +
+	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"\xac\x01\n" +
 	"\fNumberedTake\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12-\n" +
 	"\x04take\x18\x02 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12 \n" +
-	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\"L\n" +
+	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x123\n" +
+	"\x06settle\x18\x06 \x01(\v2\x1b.ratelimit.v1.SettleRequestR\x06settle\"L\n" +
 	"\x12TakeStreamResponse\x126\n" +
 	"\aresults\x18\x01 \x03(\v2\x1c.ratelimit.v1.NumberedResultR\aresults\"Z\n" +
 	"\x0eNumberedResult\x12\x16\n" +
@@ -1211,11 +1531,12 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x16ALGORITHM_LEAKY_BUCKET\x10\x03\x12\x1a\n" +
 	"\x16ALGORITHM_FIXED_WINDOW\x10\x04\x12\x1c\n" +
 	"\x18ALGORITHM_SLIDING_WINDOW\x10\x05\x12\x19\n" +
-	"\x15ALGORITHM_SLIDING_LOG\x10\x062\xbc\x02\n" +
+	"\x15ALGORITHM_SLIDING_LOG\x10\x062\x81\x03\n" +
 	"\x10RateLimitService\x12=\n" +
 	"\x04Take\x12\x19.ratelimit.v1.TakeRequest\x1a\x1a.ratelimit.v1.TakeResponse\x12I\n" +
 	"\bTakeMany\x12\x1d.ratelimit.v1.TakeManyRequest\x1a\x1e.ratelimit.v1.TakeManyResponse\x12I\n" +
-	"\bGiveBack\x12\x1d.ratelimit.v1.GiveBackRequest\x1a\x1e.ratelimit.v1.GiveBackResponse\x12S\n" +
+	"\bGiveBack\x12\x1d.ratelimit.v1.GiveBackRequest\x1a\x1e.ratelimit.v1.GiveBackResponse\x12C\n" +
+	"\x06Settle\x12\x1b.ratelimit.v1.SettleRequest\x1a\x1c.ratelimit.v1.SettleResponse\x12S\n" +
 	"\n" +
 	"TakeStream\x12\x1f.ratelimit.v1.TakeStreamRequest\x1a .ratelimit.v1.TakeStreamResponse(\x010\x01BAZ?github.com/ratelimitd/ratelimitd/proto/ratelimit/v1;ratelimitv1b\x06proto3"
 
@@ -1232,7 +1553,7 @@ func file_ratelimit_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ratelimit_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_ratelimit_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_ratelimit_v1_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),              // 0: ratelimit.v1.Algorithm
 	(*TakeRequest)(nil),         // 1: ratelimit.v1.TakeRequest
@@ -1247,46 +1568,58 @@ var file_ratelimit_v1_ratelimit_proto_goTypes = []any{
 	(*Error)(nil),               // 10: ratelimit.v1.Error
 	(*GiveBackRequest)(nil),     // 11: ratelimit.v1.GiveBackRequest
 	(*GiveBackResponse)(nil),    // 12: ratelimit.v1.GiveBackResponse
-	(*TakeStreamRequest)(nil),   // 13: ratelimit.v1.TakeStreamRequest
-	(*NumberedTake)(nil),        // 14: ratelimit.v1.NumberedTake
-	(*TakeStreamResponse)(nil),  // 15: ratelimit.v1.TakeStreamResponse
-	(*NumberedResult)(nil),      // 16: ratelimit.v1.NumberedResult
-	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
+	(*SettleRequest)(nil),       // 13: ratelimit.v1.SettleRequest
+	(*SettleResponse)(nil),      // 14: ratelimit.v1.SettleResponse
+	(*SettledLimit)(nil),        // 15: ratelimit.v1.SettledLimit
+	(*TakeStreamRequest)(nil),   // 16: ratelimit.v1.TakeStreamRequest
+	(*NumberedTake)(nil),        // 17: ratelimit.v1.NumberedTake
+	(*TakeStreamResponse)(nil),  // 18: ratelimit.v1.TakeStreamResponse
+	(*NumberedResult)(nil),      // 19: ratelimit.v1.NumberedResult
+	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
 }
 var file_ratelimit_v1_ratelimit_proto_depIdxs = []int32{
 	2,  // 0: ratelimit.v1.TakeRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	3,  // 1: ratelimit.v1.Descriptor.entries:type_name -> ratelimit.v1.Entry
-	4,  // 2: ratelimit.v1.Descriptor.numbers:type_name -> ratelimit.v1.Numbers
-	17, // 3: ratelimit.v1.Numbers.period:type_name -> google.protobuf.Duration
-	6,  // 4: ratelimit.v1.TakeResponse.limits:type_name -> ratelimit.v1.Limit
-	17, // 5: ratelimit.v1.TakeResponse.retry_after:type_name -> google.protobuf.Duration
-	0,  // 6: ratelimit.v1.Limit.algorithm:type_name -> ratelimit.v1.Algorithm
-	17, // 7: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
-	17, // 8: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
-	17, // 9: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
-	17, // 10: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
-	1,  // 11: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
-	9,  // 12: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
-	5,  // 13: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
-	10, // 14: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
-	1,  // 15: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
-	14, // 16: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
-	1,  // 17: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
-	16, // 18: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
-	9,  // 19: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
-	1,  // 20: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
-	7,  // 21: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
-	11, // 22: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
-	13, // 23: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
-	5,  // 24: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
-	8,  // 25: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
-	12, // 26: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
-	15, // 27: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	20, // 1: ratelimit.v1.TakeRequest.settle_within:type_name -> google.protobuf.Duration
+	3,  // 2: ratelimit.v1.Descriptor.entries:type_name -> ratelimit.v1.Entry
+	4,  // 3: ratelimit.v1.Descriptor.numbers:type_name -> ratelimit.v1.Numbers
+	20, // 4: ratelimit.v1.Numbers.period:type_name -> google.protobuf.Duration
+	6,  // 5: ratelimit.v1.TakeResponse.limits:type_name -> ratelimit.v1.Limit
+	20, // 6: ratelimit.v1.TakeResponse.retry_after:type_name -> google.protobuf.Duration
+	0,  // 7: ratelimit.v1.Limit.algorithm:type_name -> ratelimit.v1.Algorithm
+	20, // 8: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
+	20, // 9: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
+	20, // 10: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
+	20, // 11: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
+	1,  // 12: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
+	9,  // 13: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
+	5,  // 14: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
+	10, // 15: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
+	14, // 16: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
+	1,  // 17: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
+	2,  // 18: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	15, // 19: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
+	0,  // 20: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	20, // 21: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
+	17, // 22: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
+	1,  // 23: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
+	13, // 24: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
+	19, // 25: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
+	9,  // 26: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
+	1,  // 27: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
+	7,  // 28: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
+	11, // 29: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
+	13, // 30: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
+	16, // 31: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
+	5,  // 32: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
+	8,  // 33: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
+	12, // 34: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
+	14, // 35: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
+	18, // 36: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
+	32, // [32:37] is the sub-list for method output_type
+	27, // [27:32] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_v1_ratelimit_proto_init() }
@@ -1299,6 +1632,7 @@ func file_ratelimit_v1_ratelimit_proto_init() {
 	file_ratelimit_v1_ratelimit_proto_msgTypes[8].OneofWrappers = []any{
 		(*TakeResult_Response)(nil),
 		(*TakeResult_Error)(nil),
+		(*TakeResult_Settled)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1306,7 +1640,7 @@ func file_ratelimit_v1_ratelimit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_v1_ratelimit_proto_rawDesc), len(file_ratelimit_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,7 @@ const (
 	RateLimitService_Take_FullMethodName       = "/ratelimit.v1.RateLimitService/Take"
 	RateLimitService_TakeMany_FullMethodName   = "/ratelimit.v1.RateLimitService/TakeMany"
 	RateLimitService_GiveBack_FullMethodName   = "/ratelimit.v1.RateLimitService/GiveBack"
+	RateLimitService_Settle_FullMethodName     = "/ratelimit.v1.RateLimitService/Settle"
 	RateLimitService_TakeStream_FullMethodName = "/ratelimit.v1.RateLimitService/TakeStream"
 )
 
@@ -54,6 +55,12 @@ type RateLimitServiceClient interface {
 	// numbers that it was taken by. It trusts its callers as Envoy's refunds do:
 	// who can call it can empty any limit. api.refunds turns it off.
 	GiveBack(ctx context.Context, in *GiveBackRequest, opts ...grpc.CallOption) (*GiveBackResponse, error)
+	// Settle makes what takes with an id have charged what was used: less is given
+	// back as far as it still counts, more is charged in full. It may be called
+	// again, by another process or after a lost answer: the last one counts, for
+	// as long as the store keeps the id (settle_within of the take). An id
+	// belongs to the caller who took with it, where callers have names.
+	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
 	// another order. A message of up to 128 requests and 16 KiB is read whatever
@@ -103,6 +110,16 @@ func (c *rateLimitServiceClient) GiveBack(ctx context.Context, in *GiveBackReque
 	return out, nil
 }
 
+func (c *rateLimitServiceClient) Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettleResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Settle_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rateLimitServiceClient) TakeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TakeStreamRequest, TakeStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &RateLimitService_ServiceDesc.Streams[0], RateLimitService_TakeStream_FullMethodName, cOpts...)
@@ -131,6 +148,12 @@ type RateLimitServiceServer interface {
 	// numbers that it was taken by. It trusts its callers as Envoy's refunds do:
 	// who can call it can empty any limit. api.refunds turns it off.
 	GiveBack(context.Context, *GiveBackRequest) (*GiveBackResponse, error)
+	// Settle makes what takes with an id have charged what was used: less is given
+	// back as far as it still counts, more is charged in full. It may be called
+	// again, by another process or after a lost answer: the last one counts, for
+	// as long as the store keeps the id (settle_within of the take). An id
+	// belongs to the caller who took with it, where callers have names.
+	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
 	// another order. A message of up to 128 requests and 16 KiB is read whatever
@@ -158,6 +181,9 @@ func (UnimplementedRateLimitServiceServer) TakeMany(context.Context, *TakeManyRe
 }
 func (UnimplementedRateLimitServiceServer) GiveBack(context.Context, *GiveBackRequest) (*GiveBackResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GiveBack not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
 }
 func (UnimplementedRateLimitServiceServer) TakeStream(grpc.BidiStreamingServer[TakeStreamRequest, TakeStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method TakeStream not implemented")
@@ -237,6 +263,24 @@ func _RateLimitService_GiveBack_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimitService_Settle_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Settle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Settle_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Settle(ctx, req.(*SettleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RateLimitService_TakeStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RateLimitServiceServer).TakeStream(&grpc.GenericServerStream[TakeStreamRequest, TakeStreamResponse]{ServerStream: stream})
 }
@@ -262,6 +306,10 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GiveBack",
 			Handler:    _RateLimitService_GiveBack_Handler,
+		},
+		{
+			MethodName: "Settle",
+			Handler:    _RateLimitService_Settle_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

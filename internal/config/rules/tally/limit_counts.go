@@ -47,6 +47,9 @@ type LimitCounts struct {
 	// Refunded and GivenBack are the costs that were returned: by takes with a negative
 	// cost, and by give-backs of earlier takes.
 	Refunded, GivenBack atomic.Uint64
+	// Returned and Added are the costs by which settlements made the charges of earlier
+	// takes less, and more.
+	Returned, Added atomic.Uint64
 }
 
 // resultCounts count the decisions of one result. Most have a cost of 1: these are

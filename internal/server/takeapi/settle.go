@@ -1,0 +1,132 @@
+package takeapi
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+	"github.com/ratelimitd/ratelimitd/proto/wire"
+)
+
+// settleCall is a SettleRequest, and then its answer.
+type settleCall struct {
+	takeCall
+	accounts.Charge
+	api *API
+}
+
+func (a *API) newSettle() *settleCall {
+	return &settleCall{api: a, takeCall: takeCall{a.Decider.Call(a.Decider.Clock())}}
+}
+
+// ReadWire reads a SettleRequest.
+func (s *settleCall) ReadWire(message string) error {
+	s.Size = len(message)
+	return s.unmarshalSettle(message)
+}
+
+// AppendWire appends the SettleResponse.
+func (s *settleCall) AppendWire(dst []byte) []byte { return s.appendSettleResponse(dst) }
+
+// Release ends the use of the request.
+func (s *settleCall) Release() { s.Call.Release() }
+
+// settle settles one request.
+func (a *API) settle(ctx context.Context, s *settleCall) error { return a.Answer(ctx, s.Call, nil) }
+
+// settleMessage is settle with protobuf's messages.
+func (a *API) settleMessage(ctx context.Context, r *ratelimitv1.SettleRequest) (*ratelimitv1.SettleResponse, error) {
+	s := a.newSettle()
+	defer s.Release()
+	message, err := proto.Marshal(r)
+	if err == nil {
+		err = s.ReadWire(string(message))
+	}
+	if err != nil {
+		return nil, endpoint.Invalid("the request: %v", err)
+	}
+	if err := a.settle(ctx, s); err != nil {
+		return nil, err
+	}
+	response := new(ratelimitv1.SettleResponse)
+	if err := proto.Unmarshal(s.AppendWire(nil), response); err != nil {
+		return nil, endpoint.Invalid("the response: %v", err)
+	}
+	return response, nil
+}
+
+// unmarshalSettle reads a SettleRequest into an empty call, which keeps parts of it.
+func (c takeCall) unmarshalSettle(request string) error {
+	c.IsSettlement = true
+	f := wire.Fields[string]{Rest: request}
+	for f.Next() {
+		switch {
+		case f.Is(1, wire.Bytes):
+			c.Domain = f.Text()
+		case f.Is(2, wire.Bytes):
+			c.ID = f.Text()
+		case f.Is(3, wire.Bytes):
+			if c.IsFull() {
+				continue
+			}
+			if err := c.unmarshalAsked(f.Bytes); err != nil {
+				return err
+			}
+		}
+	}
+	c.SettleEntries()
+	return f.Err
+}
+
+// unmarshalWithin reads how long a take can be settled. A Duration that is too long for a
+// time.Duration becomes one that is too long for a take.
+func (c takeCall) unmarshalWithin(message string) error {
+	c.HasSettleWithin = true
+	var d numbers
+	err := d.unmarshalPeriod(message)
+	const maxSeconds = int64(1 << 31)
+	c.SettleWithin = time.Duration(min(max(d.seconds, -maxSeconds), maxSeconds))*time.Second + time.Duration(d.nanos)
+	return err
+}
+
+// appendSettleResponse appends the SettleResponse of a call that has settled.
+func (c takeCall) appendSettleResponse(dst []byte) []byte {
+	if c.IsSettled() {
+		dst = wire.AppendNumber(dst, 1, 1)
+	}
+	degraded := false
+	for i := range c.Settled {
+		dst = c.appendSettledLimit(dst, &c.Settled[i])
+		degraded = degraded || c.Settled[i].Degraded && c.Settled[i].IsKnown
+	}
+	if degraded {
+		dst = wire.AppendNumber(dst, 3, 1)
+	}
+	return dst
+}
+
+// appendSettledLimit appends a SettledLimit.
+func (c takeCall) appendSettledLimit(dst []byte, s *decide.Settled) []byte {
+	o := &c.Outcomes[s.Descriptor]
+	l := o.Limits[s.Limit]
+	dst, start := wire.BeginMessage(dst, 2)
+	dst = wire.AppendNumber(dst, 1, uint64(s.Descriptor))
+	if l.Name != "" && o.Own == nil {
+		dst = wire.AppendText(dst, 2, l.Name)
+	}
+	dst = wire.AppendNumber(dst, 3, uint64(l.Algorithm))
+	if s.IsKnown {
+		dst = wire.AppendNumber(dst, 4, 1)
+	}
+	for i, n := range [...]int64{s.Returned, s.Added, s.Takes, s.Remaining} {
+		dst = wire.AppendNumber(dst, protowire.Number(5+i), uint64(n))
+	}
+	dst = appendWait(dst, 9, s.ResetAfter)
+	return wire.EndMessage(dst, start)
+}
