@@ -137,7 +137,7 @@ func (c *Client) takeAs(ctx context.Context, r *Request, take []byte) (*Result, 
 	if err != nil {
 		return nil, err
 	}
-	result.take = take
+	result.client, result.take = c, take
 	return result, nil
 }
 

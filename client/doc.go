@@ -18,6 +18,10 @@
 // leaky_bucket allowed the request, Wait holds it until it may leave. GiveBack
 // returns the cost of a Take.
 //
+// Where the cost is known only afterwards, as that of a language model's answer, a Take
+// with an ID reserves what it may be, and Result.Settle says what it was; Client.Settle
+// does by the ID, in any process.
+//
 // # Failures
 //
 // No call blocks longer than the client's timeout (Timeout, 50 ms), except for

@@ -48,6 +48,40 @@ func ExampleClient_Allow() {
 	fmt.Println(allowed, err)
 }
 
+// A gateway reserves what an answer may cost at most, and settles what it did: parallel
+// requests cannot overshoot together, and nothing stays reserved of a call that failed.
+func ExampleResult_Settle() {
+	limiter, err := client.New("ratelimitd:8081")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	answer := func(ctx context.Context, requestID, user, team string, maxTokens uint64) error {
+		tokens := func(key, value string) client.Descriptor {
+			return client.Descriptor{Entries: []client.Entry{client.E(key, value)}, Cost: maxTokens}
+		}
+		taken, err := limiter.Take(ctx, client.Request{
+			Domain: "llm", ID: requestID, Descriptors: []client.Descriptor{tokens("user", user), tokens("team", team)},
+		})
+		if err != nil {
+			return err
+		}
+		if !taken.Allowed {
+			return fmt.Errorf("try again in %s", taken.RetryAfter)
+		}
+		used, err := askModel(ctx, maxTokens) // 0 if it failed
+		// The caller may have disconnected; what was used was used.
+		if _, lost := taken.Settle(context.WithoutCancel(ctx), used); lost != nil {
+			log.Printf("settle %s: %v", requestID, lost) // try again later, or the estimate stands
+		}
+		return err
+	}
+	_ = answer
+}
+
+func askModel(context.Context, uint64) (used uint64, err error) { return 812, nil }
+
 func ExampleClient_Take() {
 	limiter, err := client.New("dns:///ratelimitd.example:8081")
 	if err != nil {

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -83,6 +85,8 @@ const localKeys = 1 << 16
 type localTake struct {
 	hits      []bucket.Hit
 	decisions []bucket.Decision
+	id        string // of the take, or empty
+	hasCost   []bool // for each hit, whether a settlement is about it
 }
 
 // localStore returns the store of FailLocal. The first call makes it.
@@ -125,11 +129,18 @@ func (c *Client) decideLocally(r *Request, result *Result, limit *bucket.Limit) 
 	if err != nil {
 		return err
 	}
-	t := &localTake{decisions: make([]bucket.Decision, len(r.Descriptors))}
+	t := &localTake{decisions: make([]bucket.Decision, len(r.Descriptors)), id: r.ID}
 	for i := range r.Descriptors {
 		t.hits = append(t.hits, localHit(r.Domain, &r.Descriptors[i], limit))
+		t.hasCost = append(t.hasCost, r.Descriptors[i].Cost > 0)
 	}
-	if err := store.Take(context.Background(), t.hits, t.decisions); err != nil {
+	if r.ID == "" {
+		err = store.Take(context.Background(), t.hits, t.decisions)
+	} else {
+		reserved := bucket.Reservation{ID: r.ID, Lasts: min(cmp.Or(r.SettleWithin, time.Hour), bucket.MaxReservation)}
+		err = store.Reserve(context.Background(), reserved, t.hits, t.decisions)
+	}
+	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
 	result.Allowed = bucket.GroupAllowed(t.hits, t.decisions)
@@ -177,7 +188,16 @@ func (c *Client) giveBackLocally(t *localTake) error {
 	if err != nil {
 		return err
 	}
-	if err := store.GiveBack(context.Background(), t.hits, t.decisions); err != nil {
+	if t.id == "" {
+		err = store.GiveBack(context.Background(), t.hits, t.decisions)
+	} else if bucket.GroupAllowed(t.hits, t.decisions) { // or nothing was charged
+		undone := slices.Clone(t.hits)
+		for i := range undone {
+			undone[i].Cost = -undone[i].Cost
+		}
+		err = store.Settle(context.Background(), t.id, undone, make([]bucket.Settled, len(undone)))
+	}
+	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
 	return nil

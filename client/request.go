@@ -15,6 +15,12 @@ type Request struct {
 	// Descriptors to ask about, at least one. A descriptor without a rule
 	// passes.
 	Descriptors []Descriptor
+	// ID, if set, names the take, so that Settle can say afterwards what was used: 1 to 64
+	// bytes that no other take has, such as a UUID.
+	ID string
+	// SettleWithin is how long the take can be settled, 1 us to 24 h; 0 means an hour.
+	// Then its cost stands. It needs an ID.
+	SettleWithin time.Duration
 	// OnFailure, if set, replaces the client's choice.
 	OnFailure Failure
 }
@@ -72,7 +78,10 @@ func (r *Request) check() error {
 	if err := r.OnFailure.Err(); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	return nil
+	if r.SettleWithin < 0 || r.SettleWithin != 0 && r.ID == "" {
+		return fmt.Errorf("client: settle_within: found %s and the ID %q; allowed: more than 0, beside an ID", r.SettleWithin, r.ID)
+	}
+	return checkID(r.ID)
 }
 
 func (d *Descriptor) check() error {

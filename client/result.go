@@ -31,7 +31,8 @@ type Result struct {
 	// nil if the daemon decided.
 	Failure error
 
-	take        []byte // the request as it was sent
+	client      *Client // nil in a Result that no Take has returned
+	take        []byte  // the request as it was sent
 	local       *localTake
 	isGivenBack atomic.Bool
 }

@@ -14,6 +14,8 @@ type Stats struct {
 	FailedAllowed, FailedDenied, FailedLocal, FailedError uint64
 	// LostGiveBacks counts give-backs that failed or may have failed.
 	LostGiveBacks uint64
+	// LostSettlements counts settlements that failed or may have failed.
+	LostSettlements uint64
 	// Streams is how many streams are open now.
 	Streams int
 	// Alone counts requests that were sent in calls of their own.
@@ -28,21 +30,22 @@ func (s Stats) Failed() uint64 {
 type stats struct {
 	allowed, denied                                       atomic.Uint64
 	failedAllowed, failedDenied, failedLocal, failedError atomic.Uint64
-	lostGiveBacks                                         atomic.Uint64
+	lostGiveBacks, lostSettlements                        atomic.Uint64
 }
 
 // Stats returns the counts.
 func (c *Client) Stats() Stats {
 	return Stats{
-		Allowed:       c.stats.allowed.Load(),
-		Denied:        c.stats.denied.Load(),
-		FailedAllowed: c.stats.failedAllowed.Load(),
-		FailedDenied:  c.stats.failedDenied.Load(),
-		FailedLocal:   c.stats.failedLocal.Load(),
-		FailedError:   c.stats.failedError.Load(),
-		LostGiveBacks: c.stats.lostGiveBacks.Load(),
-		Streams:       c.pool.Streams(),
-		Alone:         c.pool.Alone(),
+		Allowed:         c.stats.allowed.Load(),
+		Denied:          c.stats.denied.Load(),
+		FailedAllowed:   c.stats.failedAllowed.Load(),
+		FailedDenied:    c.stats.failedDenied.Load(),
+		FailedLocal:     c.stats.failedLocal.Load(),
+		FailedError:     c.stats.failedError.Load(),
+		LostGiveBacks:   c.stats.lostGiveBacks.Load(),
+		LostSettlements: c.stats.lostSettlements.Load(),
+		Streams:         c.pool.Streams(),
+		Alone:           c.pool.Alone(),
 	}
 }
 

@@ -16,6 +16,26 @@ const (
 	// TakeRequest
 	takeDomain      = 1
 	takeDescriptors = 2
+	takeID          = 3
+	takeWithin      = 4
+	// SettleRequest
+	settleDomain      = 1
+	settleID          = 2
+	settleDescriptors = 3
+	// SettleResponse
+	settledSettled  = 1
+	settledLimits   = 2
+	settledDegraded = 3
+	// SettledLimit
+	settledDescriptor = 1
+	settledName       = 2
+	settledAlgorithm  = 3
+	settledIsKnown    = 4
+	settledReturned   = 5
+	settledAdded      = 6
+	settledTakes      = 7
+	settledRemaining  = 8
+	settledResetAfter = 9
 	// Descriptor
 	descriptorEntries = 1
 	descriptorCost    = 2
@@ -57,24 +77,32 @@ const (
 	durationNanos   = 2
 )
 
-// appendTake appends a TakeRequest. Without costs, requests about the same limits have
-// the same bytes.
+// appendTake appends a TakeRequest. Without costs and the ID, requests about the same
+// limits have the same bytes.
 func appendTake(dst []byte, r *Request, withCosts bool) []byte {
 	dst = wire.AppendText(dst, takeDomain, r.Domain)
 	for i := range r.Descriptors {
-		dst = r.Descriptors[i].append(dst, withCosts)
+		dst = r.Descriptors[i].append(dst, withCosts, r.ID != "")
+	}
+	if withCosts && r.ID != "" {
+		dst = wire.AppendText(dst, takeID, r.ID)
+		if r.SettleWithin != 0 {
+			dst = wire.AppendDuration(dst, takeWithin, r.SettleWithin)
+		}
 	}
 	return dst
 }
 
-func (d *Descriptor) append(dst []byte, withCost bool) []byte {
+// append appends a Descriptor. In a take with an ID a cost of 1 is written too: it says
+// that the descriptor is one to settle.
+func (d *Descriptor) append(dst []byte, withCost, isNamed bool) []byte {
 	dst, start := wire.BeginMessage(dst, takeDescriptors)
 	for i := range d.Entries {
 		dst = d.Entries[i].append(dst)
 	}
-	if withCost && (d.Peek || d.Cost > 1) {
+	if withCost && (d.Peek || d.Cost > 1 || isNamed && d.Cost > 0) {
 		// A missing cost means 1, so that of a peek is written though it is 0.
-		dst = protowire.AppendVarint(protowire.AppendTag(dst, descriptorCost, wire.Varint), d.Cost)
+		dst = appendCost(dst, d.Cost)
 	}
 	if d.Numbers != nil {
 		dst = d.Numbers.append(dst)

@@ -23,6 +23,7 @@ type Script struct {
 	OnTake     func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error)
 	OnStream   func(Stream) error
 	OnGiveBack func(*ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error)
+	OnSettle   func(*ratelimitv1.SettleRequest) (*ratelimitv1.SettleResponse, error)
 
 	mu   sync.Mutex
 	seen int
@@ -73,6 +74,14 @@ func (s *Script) GiveBack(ctx context.Context, r *ratelimitv1.GiveBackRequest) (
 		return s.UnimplementedRateLimitServiceServer.GiveBack(ctx, r)
 	}
 	return s.OnGiveBack(r)
+}
+
+// Settle answers by OnSettle.
+func (s *Script) Settle(ctx context.Context, r *ratelimitv1.SettleRequest) (*ratelimitv1.SettleResponse, error) {
+	if s.OnSettle == nil {
+		return s.UnimplementedRateLimitServiceServer.Settle(ctx, r)
+	}
+	return s.OnSettle(r)
 }
 
 // See counts takes that arrived on a stream. Take counts its own.

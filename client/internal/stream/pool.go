@@ -139,7 +139,11 @@ func (p *Pool) askAlone(ctx context.Context, k *Take) error {
 	ctx, cancel := context.WithDeadline(ctx, k.begun.Add(p.options.Timeout))
 	defer cancel()
 	// gRPC may still read the message after this call returned.
-	answer, err := p.invoke(ctx, ratelimitv1.RateLimitService_Take_FullMethodName, bytes.Clone(k.Request))
+	method := ratelimitv1.RateLimitService_Take_FullMethodName
+	if k.IsSettlement {
+		method = ratelimitv1.RateLimitService_Settle_FullMethodName
+	}
+	answer, err := p.invoke(ctx, method, bytes.Clone(k.Request))
 	if len(k.Request) > maxBytes && status.Code(err) == codes.ResourceExhausted {
 		// The daemon's gRPC refused the message for its size. That is the
 		// request's own fault: a long value must not pass by FailAllow.

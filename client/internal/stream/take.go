@@ -16,11 +16,12 @@ import (
 // among the takes of a stream: then whichever goroutine removes it from them owns it. It
 // may be reused after its answer.
 type Take struct {
-	// Request is a TakeRequest.
-	Request []byte
+	// Request is a TakeRequest, or a SettleRequest if IsSettlement is set.
+	Request      []byte
+	IsSettlement bool
 	// Trace is the span that asks, if it is sampled; otherwise it is empty.
 	Trace Traceparent
-	// Answer is the TakeResponse, if there is no error.
+	// Answer is the TakeResponse or the SettleResponse, if there is no error.
 	Answer []byte
 
 	err   error
@@ -58,12 +59,14 @@ const (
 	numberedNumber = 1
 	numberedTake   = 2
 	numberedTrace  = 3
+	numberedSettle = 6
 	// TakeStreamResponse, its NumberedResult, and the TakeResult of that
 	responseResults  = 1
 	resultNumber     = 1
 	resultResult     = 2
 	takeResultAnswer = 1
 	takeResultError  = 2
+	takeResultSettle = 3
 	// Error
 	errorCode    = 1
 	errorMessage = 2
@@ -80,7 +83,11 @@ const (
 func appendNumbered(dst []byte, number uint64, k *Take) []byte {
 	dst, start := wire.BeginMessage(dst, requestTakes)
 	dst = wire.AppendNumber(dst, numberedNumber, number)
-	dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTake, wire.Bytes), k.Request)
+	field := protowire.Number(numberedTake)
+	if k.IsSettlement {
+		field = numberedSettle
+	}
+	dst = protowire.AppendBytes(protowire.AppendTag(dst, field, wire.Bytes), k.Request)
 	if k.Trace.isSet() {
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTrace, wire.Bytes), k.Trace[:])
 	}
@@ -107,7 +114,7 @@ func (k *Take) readResult(data []byte) {
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
 		switch {
-		case f.Is(takeResultAnswer, wire.Bytes):
+		case f.Is(takeResultAnswer, wire.Bytes) && !k.IsSettlement, f.Is(takeResultSettle, wire.Bytes) && k.IsSettlement:
 			k.Answer, k.err = append(k.Answer[:0], f.Bytes...), nil
 		case f.Is(takeResultError, wire.Bytes):
 			k.err = readError(f.Bytes)
