@@ -92,8 +92,13 @@ func appendName(dst []byte, i int, name string) []byte {
 	return append(append(append(dst, '"'), name...), '"')
 }
 
+// maxInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
+const maxInteger = 999_999_999_999_999
+
+// appendParameter appends a parameter whose value is a whole number, or the largest that
+// there is.
 func appendParameter(dst []byte, name string, value int64) []byte {
-	return strconv.AppendInt(append(dst, name...), value, 10)
+	return strconv.AppendInt(append(dst, name...), min(value, maxInteger), 10)
 }
 
 // quotable returns text as the inside of a structured field's string (RFC 9651,

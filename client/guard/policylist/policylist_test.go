@@ -17,6 +17,8 @@ func TestFieldsOfPolicies(t *testing.T) {
 	}{
 		{"none", nil, "", ""},
 		{"one", []policylist.Policy{{Name: "hour", Quota: 100, Window: 3600, Remaining: 7, Reset: 12}}, `"hour";q=100;w=3600`, `"hour";r=7;t=12`},
+		{"as large as an integer may be", []policylist.Policy{{Name: "a", Quota: 999_999_999_999_999, Remaining: 999_999_999_999_998}}, `"a";q=999999999999999`, `"a";r=999999999999998;t=0`},
+		{"larger", []policylist.Policy{{Name: "a", Quota: 1 << 52, Remaining: 1_000_000_000_000_000}}, `"a";q=999999999999999`, `"a";r=999999999999999;t=0`},
 		{"no window", []policylist.Policy{{Name: "a", Quota: 1}}, `"a";q=1`, `"a";r=0;t=0`},
 		{"several", []policylist.Policy{{Name: "a", Quota: 1, Window: 1}, {Name: "b", Quota: 2, Window: 2, Remaining: 2}},
 			`"a";q=1;w=1, "b";q=2;w=2`, `"a";r=0;t=0, "b";r=2;t=0`},
