@@ -62,7 +62,7 @@ lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be 
 	$(BUF) lint
 	$(BUF) breaking --against $(API_BASELINE)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(BUF) generate -o "$$dir" && \
-	diff -r -x '*.proto' -x '*.binpb' -x 'go.*' -x wire "$$dir/proto" proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
+	diff -r -x '*.proto' -x '*.binpb' -x 'go.*' -x wire -x apijson "$$dir/proto" proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
 	@for dir in . $(MODULES); do \
 	  if out=$$(cd $$dir && $(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: $$dir: no known vulnerability is called"; \
 	  elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \

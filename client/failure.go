@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -33,9 +34,9 @@ func FailError() Failure { return Failure{mode: bucket.FailError} }
 func FailLocal(l Limit) Failure {
 	limit, err := bucket.NewLimit(bucket.Spec{
 		Algorithm: bucket.Algorithm(l.Algorithm),
-		Requests:  int64(l.Requests),
+		Requests:  int64(min(l.Requests, math.MaxInt64)),
 		Period:    l.Period,
-		Burst:     int64(l.Burst),
+		Burst:     int64(min(l.Burst, math.MaxInt64)),
 	})
 	if err == nil && limit.Algorithm.HasHolders() { // descriptors name no holders here
 		err = &bucket.SpecError{Field: "algorithm", Found: limit.Algorithm.String(), Allowed: fmt.Sprint(bucket.Algorithms())}
@@ -46,13 +47,13 @@ func FailLocal(l Limit) Failure {
 // Limit is the limit of FailLocal.
 type Limit struct {
 	Algorithm Algorithm
-	// Requests per Period; 0 denies always.
-	Requests uint32
+	// Requests per Period, at most 2^52; 0 denies always.
+	Requests uint64
 	// Period is 1 ms to 366 days, in whole milliseconds.
 	Period time.Duration
 	// Burst is the capacity of a bucket; Requests if it is 0. Only for
 	// TokenBucket, GCRA and LeakyBucket.
-	Burst uint32
+	Burst uint64
 }
 
 // String names the choice: allow, deny, error or local.
@@ -149,10 +150,10 @@ func (c *Client) decideLocally(r *Request, result *Result, limit *bucket.Limit) 
 		result.Limits = append(result.Limits, Limited{
 			Descriptor: i,
 			Algorithm:  Algorithm(limit.Algorithm),
-			Requests:   uint32(limit.Requests),
+			Requests:   uint64(limit.Requests),
 			Period:     limit.Period,
-			Capacity:   uint32(limit.Capacity),
-			Remaining:  uint32(d.Remaining),
+			Capacity:   uint64(limit.Capacity),
+			Remaining:  uint64(d.Remaining),
 			Allowed:    d.Allowed(),
 			RetryAfter: d.RetryAfter,
 			ResetAfter: d.ResetAfter,

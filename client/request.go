@@ -49,13 +49,13 @@ func E(key, value string) Entry { return Entry{Key: key, Value: value} }
 
 // Numbers of a limit. Its algorithm is that of the rule.
 type Numbers struct {
-	// Requests per Period; 0 denies always.
-	Requests uint32
+	// Requests per Period, at most 2^52; 0 denies always.
+	Requests uint64
 	// Period is 1 ms to 366 days, in whole milliseconds.
 	Period time.Duration
 	// Burst is the capacity of a bucket; Requests if it is 0. Only for
 	// token_bucket, gcra and leaky_bucket.
-	Burst uint32
+	Burst uint64
 }
 
 // check refuses a request that would break the message that it shares with others. The

@@ -66,12 +66,12 @@ type Limited struct {
 	Name      string
 	Algorithm Algorithm
 	// Requests per Period.
-	Requests uint32
+	Requests uint64
 	Period   time.Duration
 	// Capacity is the most that can be taken at once.
-	Capacity uint32
+	Capacity uint64
 	// Remaining is how much can still be taken at once, rounded down.
-	Remaining uint32
+	Remaining uint64
 	// Allowed reports whether this limit allowed, whatever the others say.
 	Allowed bool
 	// RetryAfter is the time until this limit allows the cost, if nobody else

@@ -91,7 +91,7 @@ func (r *Result) answer(costs turns.Costs) (turns.Answer, error) {
 	if l := r.Denier(); l != nil {
 		denial.Descriptor, denial.Drain = l.Descriptor, l.Wait
 		if l.Algorithm.IsBucket() && l.Requests > 0 {
-			denial.TokenTime = l.Period / time.Duration(l.Requests)
+			denial.TokenTime = l.Period / time.Duration(min(l.Requests, math.MaxInt64))
 		}
 	}
 	return denial, nil
@@ -103,7 +103,7 @@ func (r *Result) more(costs turns.Costs) int {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		if cost := costs.Of(l.Descriptor); cost > 0 && !l.Shadow {
-			more = min(more, uint64(l.Remaining)/cost)
+			more = min(more, l.Remaining/cost)
 		}
 	}
 	return int(more)

@@ -199,13 +199,13 @@ func (l *Limited) read(data []byte) error {
 		case f.Is(limitAlgorithm, wire.Varint):
 			l.Algorithm = Algorithm(f.Varint)
 		case f.Is(limitRequests, wire.Varint):
-			l.Requests = uint32(f.Varint)
+			l.Requests = f.Varint
 		case f.Is(limitPeriod, wire.Bytes):
 			err = readDuration(&l.Period, f.Bytes)
 		case f.Is(limitCapacity, wire.Varint):
-			l.Capacity = uint32(f.Varint)
+			l.Capacity = f.Varint
 		case f.Is(limitRemaining, wire.Varint):
-			l.Remaining = uint32(f.Varint)
+			l.Remaining = f.Varint
 		case f.Is(limitAllowed, wire.Varint):
 			l.Allowed = f.Varint != 0
 		case f.Is(limitRetryAfter, wire.Bytes):

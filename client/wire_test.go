@@ -95,7 +95,7 @@ func TestClientReadsWhatTheDaemonWrites(t *testing.T) {
 	d := func(n time.Duration) *durationpb.Duration { return durationpb.New(n) }
 	taken := &ratelimitv1.Limit{
 		DescriptorIndex: 1, Name: "short", Algorithm: ratelimitv1.Algorithm_ALGORITHM_LEAKY_BUCKET,
-		Requests: 200, Period: d(time.Hour + 5*time.Millisecond), Capacity: 300, Remaining: 150, Allowed: true,
+		Requests: 1<<52 - 1, Period: d(time.Hour + 5*time.Millisecond), Capacity: 1 << 52, Remaining: 1<<32 + 1, Allowed: true,
 		ResetAfter: d(3 * time.Second), Wait: d(time.Millisecond), TakenAt: 1 << 50, Shadow: true, TakenBy: 1<<63 + 5,
 	}
 	denying := &ratelimitv1.Limit{Algorithm: ratelimitv1.Algorithm_ALGORITHM_GCRA, RetryAfter: d(1500 * time.Microsecond), TakenAt: 7, TakenBy: 9}
@@ -120,8 +120,8 @@ func TestClientReadsWhatTheDaemonWrites(t *testing.T) {
 	if got.Allowed || got.DeniedBy != 1 || got.RetryAfter != 2*time.Second || !got.Degraded || len(got.Limits) != 3 {
 		t.Fatalf("found %+v", got)
 	}
-	if l := got.Limits[0]; l.Descriptor != 1 || l.Name != "short" || l.Algorithm != client.LeakyBucket || l.Requests != 200 ||
-		l.Period != time.Hour+5*time.Millisecond || l.Capacity != 300 || l.Remaining != 150 || !l.Allowed || l.RetryAfter != 0 ||
+	if l := got.Limits[0]; l.Descriptor != 1 || l.Name != "short" || l.Algorithm != client.LeakyBucket || l.Requests != 1<<52-1 ||
+		l.Period != time.Hour+5*time.Millisecond || l.Capacity != 1<<52 || l.Remaining != 1<<32+1 || !l.Allowed || l.RetryAfter != 0 ||
 		l.ResetAfter != 3*time.Second || l.Wait != time.Millisecond || !l.Shadow {
 		t.Errorf("found %+v", l)
 	}

@@ -16,7 +16,7 @@ import (
 
 // put assigns a yearly number to a tenant, and returns the daemons that may not have it
 // in force yet.
-func (d *daemon) put(tenantName string, requests uint32) (pending []*adminv1.Daemon) {
+func (d *daemon) put(tenantName string, requests uint64) (pending []*adminv1.Daemon) {
 	d.t.Helper()
 	a := tenant(tenantName, &adminv1.Assignment{Numbers: []*adminv1.AssignedNumbers{{Limit: "year", Requests: requests}}})
 	r, err := d.steering().PutAssignments(forAWhile(d.t), &adminv1.PutAssignmentsRequest{Puts: []*adminv1.PutAssignment{{Assignment: a}}})
@@ -30,7 +30,7 @@ func (d *daemon) put(tenantName string, requests uint32) (pending []*adminv1.Dae
 }
 
 // putEverywhere assigns a yearly number until no daemon is named that may not have it.
-func (d *daemon) putEverywhere(tenantName string, requests uint32) {
+func (d *daemon) putEverywhere(tenantName string, requests uint64) {
 	d.t.Helper()
 	asynctest.Eventually(d.t, "a change names no daemon", func() bool { return len(d.put(tenantName, requests)) == 0 })
 }

@@ -161,7 +161,7 @@ func TestChangeHoldsOnceItHasReturned(t *testing.T) {
 		}
 		return len(r.GetPending()) == 0
 	}
-	numbers := func(n uint32) *adminv1.Assignment {
+	numbers := func(n uint64) *adminv1.Assignment {
 		return &adminv1.Assignment{Numbers: []*adminv1.AssignedNumbers{{Limit: "year", Requests: n}}}
 	}
 	for _, change := range []struct {

@@ -90,7 +90,7 @@ func recordedTake(r *rand.Rand, maxDescriptors int) *ratelimitv1.TakeRequest {
 		}
 		if r.IntN(2) == 0 {
 			period := []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, time.Second}[r.IntN(3)]
-			d.Numbers = &ratelimitv1.Numbers{Requests: uint32(1 + r.IntN(40)), Period: durationpb.New(period)}
+			d.Numbers = &ratelimitv1.Numbers{Requests: uint64(1 + r.IntN(40)), Period: durationpb.New(period)}
 		}
 		take.Descriptors = append(take.Descriptors, d)
 	}

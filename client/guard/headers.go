@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -40,8 +41,8 @@ func setXRateLimit(r *client.Result, set func(name, value string)) {
 	if speaker == nil {
 		return
 	}
-	set("X-RateLimit-Limit", strconv.FormatUint(uint64(speaker.Capacity), 10))
-	set("X-RateLimit-Remaining", strconv.FormatUint(uint64(speaker.Remaining), 10))
+	set("X-RateLimit-Limit", strconv.FormatUint(speaker.Capacity, 10))
+	set("X-RateLimit-Remaining", strconv.FormatUint(speaker.Remaining, 10))
 	set("X-RateLimit-Reset", strconv.FormatInt(Seconds(speaker.ResetAfter), 10))
 }
 
@@ -67,8 +68,8 @@ func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
 		}
 		list.Add(policylist.Policy{
 			Name:  g.policyName(v, l),
-			Quota: int64(l.Capacity), Window: window(l),
-			Remaining: int64(l.Remaining), Reset: Seconds(reset),
+			Quota: int64(min(l.Capacity, math.MaxInt64)), Window: window(l),
+			Remaining: int64(min(l.Remaining, math.MaxInt64)), Reset: Seconds(reset),
 		})
 	}
 	if !list.IsEmpty() {
@@ -83,12 +84,12 @@ func window(l *client.Limited) int64 {
 	const second = 1_000_000
 	micros := uint64(l.Period.Microseconds())
 	if l.Algorithm.IsBucket() && l.Requests > 0 {
-		high, low := bits.Mul64(uint64(l.Capacity), micros)
-		if high >= uint64(l.Requests) {
+		high, low := bits.Mul64(l.Capacity, micros)
+		if high >= l.Requests {
 			return 0
 		}
 		var rest uint64
-		if micros, rest = bits.Div64(high, low, uint64(l.Requests)); rest != 0 {
+		if micros, rest = bits.Div64(high, low, l.Requests); rest != 0 {
 			return 0
 		}
 	}

@@ -59,7 +59,7 @@ func (a *assigner) put(ctx context.Context, first, n int) error {
 		r.Puts = append(r.Puts, &adminv1.PutAssignment{Assignment: &adminv1.Assignment{
 			Domain:  domain,
 			Entries: []*ratelimitv1.Entry{{Key: "user", Value: value(first + i)}},
-			Numbers: []*adminv1.AssignedNumbers{{Requests: uint32(20_000_000 + a.made%1000)}},
+			Numbers: []*adminv1.AssignedNumbers{{Requests: uint64(20_000_000 + a.made%1000)}},
 		}})
 	}
 	answer, err := a.admin.PutAssignments(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token), r)

@@ -80,7 +80,7 @@ func TestDescriptorTakesItsCost(t *testing.T) {
 		before     uint64 // taken first, of the 3 that there are
 		descriptor client.Descriptor
 		allowed    bool
-		remaining  uint32
+		remaining  uint64
 		retryNever bool
 	}{
 		"a peek takes nothing":         {0, client.Descriptor{Peek: true}, true, 3, false},

@@ -164,7 +164,7 @@ func TestWaitLetsRequestsOfALeakyBucketLeaveEvenly(t *testing.T) {
 }
 
 // left returns how much remains of a key's only limit.
-func left(t *testing.T, c *client.Client, key string) uint32 {
+func left(t *testing.T, c *client.Client, key string) uint64 {
 	t.Helper()
 	r := one("api", key, "x")
 	r.Descriptors[0].Peek = true

@@ -72,7 +72,7 @@ func asking(text string, cost uint64) decide.Descriptor {
 }
 
 // bringing is asking with numbers of its own.
-func bringing(text string, requests uint32, period time.Duration) decide.Descriptor {
+func bringing(text string, requests uint64, period time.Duration) decide.Descriptor {
 	d := asking(text, 1)
 	d.Own = decide.Override{Set: true, Requests: requests, Period: period, Names: &decide.OwnNames{Whole: "numbers"}}
 	return d
@@ -256,7 +256,7 @@ func randomDescriptor(r *rand.Rand) decide.Descriptor {
 	d := asking(text, r.Uint64N(4))
 	if r.IntN(8) == 0 {
 		cost := d.Hits
-		d = bringing(text, uint32(r.IntN(6)), []time.Duration{10 * time.Second, time.Minute}[r.IntN(2)])
+		d = bringing(text, uint64(r.IntN(6)), []time.Duration{10 * time.Second, time.Minute}[r.IntN(2)])
 		d.Hits = cost
 	}
 	return d

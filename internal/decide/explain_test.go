@@ -459,7 +459,7 @@ func FuzzExplain(f *testing.F) {
 		c.Domain = "d"
 		for _, part := range strings.Split(string(text), ";") {
 			d := asking(part, cost)
-			d.Own = decide.Override{Set: cost%3 == 0, Requests: uint32(cost), Period: time.Duration(cost%1000) * time.Millisecond, Names: &decide.OwnNames{Whole: "numbers"}}
+			d.Own = decide.Override{Set: cost%3 == 0, Requests: uint64(cost), Period: time.Duration(cost%1000) * time.Millisecond, Names: &decide.OwnNames{Whole: "numbers"}}
 			c.Descriptors = append(c.Descriptors, d)
 		}
 		if c.Check(false) != nil {

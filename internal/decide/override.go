@@ -2,6 +2,8 @@ package decide
 
 import (
 	"errors"
+	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,8 +15,8 @@ import (
 // all limits of the rule, and needs no rule.
 type Override struct {
 	Set      bool
-	Requests uint32
-	Burst    uint32 // of a bucket; 0: as many as requests
+	Requests uint64
+	Burst    uint64 // of a bucket; 0: as many as requests
 	Period   time.Duration
 	// Invalid says why the period is invalid, or is nil.
 	Invalid error
@@ -83,9 +85,12 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 		}
 		own.spec.Unenforced = 0
 	}
-	own.spec.Requests, own.spec.Period, own.spec.Burst = int64(o.Requests), o.Period, int64(o.Burst)
+	own.spec.Requests, own.spec.Period, own.spec.Burst = signed(o.Requests), o.Period, signed(o.Burst)
 	return own
 }
+
+// signed is a number as one of a limit: what is too large for that is too large for any.
+func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // override replaces the limits of the rule of descriptor i with the descriptor's own.
 func (c *Call) override(domain *rules.Domain, o *Outcome, i int) error {
@@ -106,17 +111,35 @@ func (o *Override) refused(i int, err error) error {
 	if !errors.As(err, &spec) {
 		return errorOf(Invalid, "descriptors[%d].%s: %v", i, o.Names.Whole, err)
 	}
-	return errorOf(Invalid, "descriptors[%d].%s: found %s; allowed: %s", i, o.Names.of(spec.Field), spec.Found, spec.Allowed)
+	return errorOf(Invalid, "descriptors[%d].%s: found %s; allowed: %s", i, o.Names.of(spec.Field), o.found(spec), spec.Allowed)
 }
 
-// overrideCache holds the limits of recent overrides: making one costs more than
-// deciding it, and requests with the same limit go to the store as one. It is bounded,
-// since callers choose the numbers.
+// found says what is wrong, also with a number that no limit can hold.
+func (o *Override) found(wrong *bucket.SpecError) string {
+	switch {
+	case wrong.Field == "requests" && o.Requests > math.MaxInt64:
+		return strconv.FormatUint(o.Requests, 10)
+	case wrong.Field == "burst" && o.Burst > math.MaxInt64:
+		return strconv.FormatUint(o.Burst, 10)
+	}
+	return wrong.Found
+}
+
+// overrideCache holds the limits of recent overrides, or why there is none: making one
+// costs more than deciding it, finding out which numbers would do costs still more, and
+// requests with the same limit go to the store as one. It is bounded, since callers choose
+// the numbers.
 type overrideCache struct {
 	mu sync.RWMutex
 	// A limit is made in recent and looked for in both. When recent is full, it
 	// becomes older, and the limits in older are forgotten.
-	recent, older map[ownLimit]*bucket.Limit
+	recent, older map[ownLimit]madeLimit
+}
+
+// madeLimit is a limit, or the error of making it.
+type madeLimit struct {
+	limit *bucket.Limit
+	err   error
 }
 
 // cachedOverrides is how many limits each half of an overrideCache holds.
@@ -125,28 +148,34 @@ const cachedOverrides = 5000
 // get returns the limit, or the error of making it.
 func (c *overrideCache) get(own ownLimit) (*bucket.Limit, error) {
 	c.mu.RLock()
-	l := c.recent[own]
-	c.mu.RUnlock()
-	if l != nil {
-		return l, nil
+	l, isRecent := c.recent[own]
+	isKnown := isRecent
+	if !isRecent {
+		l, isKnown = c.older[own]
 	}
+	c.mu.RUnlock()
+	if isRecent {
+		return l.limit, l.err
+	}
+	if !isKnown {
+		l.limit, l.err = own.make() // while nobody waits
+	}
+	l = c.keep(own, l)
+	return l.limit, l.err
+}
+
+// keep returns the limit that is cached, which is l if there was none.
+func (c *overrideCache) keep(own ownLimit, l madeLimit) madeLimit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.recent[own]; l != nil {
-		return l, nil
-	}
-	l = c.older[own]
-	if l == nil {
-		var err error
-		if l, err = own.make(); err != nil {
-			return nil, err
-		}
+	if first, ok := c.recent[own]; ok {
+		return first // equal limits are one
 	}
 	if c.recent == nil || len(c.recent) == cachedOverrides {
-		c.recent, c.older = make(map[ownLimit]*bucket.Limit), c.recent
+		c.recent, c.older = make(map[ownLimit]madeLimit), c.recent
 	}
 	c.recent[own] = l
-	return l, nil
+	return l
 }
 
 func (o ownLimit) make() (*bucket.Limit, error) {

@@ -294,7 +294,7 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 			d := asking(fmt.Sprintf("%s=%d", keys[random.IntN(len(keys))], random.IntN(6)), []int64{1, 1, 1, 2, 5, 0, -1, -3, 30}[random.IntN(9)])
 			d.Reports, d.IsDoubtful = random.IntN(3) == 0, random.IntN(4) == 0
 			if random.IntN(15) == 0 {
-				d.Own = decide.Override{Set: true, Requests: uint32(3 + random.IntN(5)), Period: time.Duration(1+random.IntN(2)) * time.Second, Names: &decide.OwnNames{Whole: "numbers"}}
+				d.Own = decide.Override{Set: true, Requests: uint64(3 + random.IntN(5)), Period: time.Duration(1+random.IntN(2)) * time.Second, Names: &decide.OwnNames{Whole: "numbers"}}
 			}
 			descriptors = append(descriptors, d)
 		}

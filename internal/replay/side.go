@@ -134,7 +134,7 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 		to.Hits = uint64(max(from.Cost, -from.Cost))
 		if own := ownNumbers(from); own != nil {
 			to.Own = decide.Override{
-				Set: true, Requests: uint32(own.Requests), Period: own.Period, Burst: burstOf(own), Names: &ownNames,
+				Set: true, Requests: uint64(own.Requests), Period: own.Period, Burst: burstOf(own), Names: &ownNames,
 			}
 		}
 		to.Found = d.assigned[i].read(l, from, recorded)
@@ -162,11 +162,11 @@ func ownNumbers(d *decisionlog.Descriptor) *decisionlog.Numbers {
 }
 
 // burstOf returns the burst of a request's own numbers; 0 if there is none.
-func burstOf(n *decisionlog.Numbers) uint32 {
+func burstOf(n *decisionlog.Numbers) uint64 {
 	if n.Burst == n.Requests {
 		return 0
 	}
-	return uint32(n.Burst)
+	return uint64(n.Burst)
 }
 
 // nothing is assigned to most. It is never changed.

@@ -1,10 +1,9 @@
 package ask
 
 import (
-	"math"
-
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
@@ -31,7 +30,7 @@ limit. The arguments are those of query. It takes nothing.`,
 		ValidArgsFunction: complete.Entries(load),
 	}
 	complete.BindDomain(cmd, &domain, load)
-	cmd.Flags().Var(flags.Number(&cost, 1, math.MaxUint32), "cost", "what the request would take")
+	cmd.Flags().Var(flags.Number(&cost, 1, bucket.MaxRequests), "cost", "what the request would take")
 	jsonline.Bind(cmd.Flags(), &asJSON, "the answer")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -73,7 +73,7 @@ and with 1 on an error.`,
 	q.to.Bind(cmd.Flags())
 	fs := cmd.Flags()
 	complete.BindDomain(cmd, &q.domain, load)
-	fs.Var(flags.Number(&q.cost, 1, math.MaxUint32), "cost", "what each request takes")
+	fs.Var(flags.Number(&q.cost, 1, bucket.MaxRequests), "cost", "what each request takes")
 	fs.BoolVar(&q.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
 	fs.Var(flags.Number(&q.count, 1, math.MaxInt32), "count", "how often to ask")
 	jsonline.Bind(fs, &q.json, "each answer")

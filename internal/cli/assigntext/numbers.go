@@ -31,7 +31,7 @@ func parseNumbers(text string) (*adminv1.AssignedNumbers, error) {
 	requests, per, hasPeriod := strings.Cut(rest, "/")
 	n := &adminv1.AssignedNumbers{Limit: spelling.ParsePart(name)}
 	var ok bool
-	if n.Requests, ok = parseUint32(requests); !ok {
+	if n.Requests, ok = parseNumber(requests); !ok {
 		return nil, bad(fmt.Sprintf(", where %q are no requests from 0 to %d", requests, int64(bucket.MaxRequests)))
 	}
 	if hasPeriod {
@@ -42,16 +42,16 @@ func parseNumbers(text string) (*adminv1.AssignedNumbers, error) {
 		n.Period = durationpb.New(d)
 	}
 	if hasBurst {
-		if n.Burst, ok = parseUint32(burst); !ok || n.Burst == 0 {
+		if n.Burst, ok = parseNumber(burst); !ok || n.Burst == 0 {
 			return nil, bad(fmt.Sprintf(", where %q is no burst from 1 to %d", burst, int64(bucket.MaxRequests)))
 		}
 	}
 	return n, nil
 }
 
-func parseUint32(text string) (uint32, bool) {
-	n, err := strconv.ParseUint(text, 10, 32)
-	return uint32(n), err == nil && text[0] != '+'
+func parseNumber(text string) (uint64, bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	return n, err == nil && n <= bucket.MaxRequests
 }
 
 // parseNumbersList reads the numbers of several limits, separated by semicolons.

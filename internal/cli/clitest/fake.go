@@ -244,7 +244,7 @@ func shown(a *assign.Assignment, entries []*ratelimitv1.Entry) *adminv1.Assignme
 	until, _ := a.Until()
 	m.Until = end(until)
 	for i, n := range a.Numbers {
-		numbers := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint32(n.Requests), Burst: uint32(n.Burst), Until: end(a.NumbersEnd(i))}
+		numbers := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint64(n.Requests), Burst: uint64(n.Burst), Until: end(a.NumbersEnd(i))}
 		if n.Period != 0 {
 			numbers.Period = durationpb.New(n.Period)
 		}

@@ -1,5 +1,5 @@
 // Package jsonline prints a command's output for programs: each item as a line of JSON.
-// It imports spelling.
+// It imports spelling and apijson.
 package jsonline
 
 import (
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
+	"github.com/ratelimitd/ratelimitd/proto/apijson"
 )
 
 // Bind defines the flag that makes a command print JSON; what says what is on each line.
@@ -34,7 +35,7 @@ func Message(out io.Writer, m proto.Message) error { return printSpelt(out, mess
 func Answer(out io.Writer, m proto.Message) error { return printSpelt(out, answerJSON, m) }
 
 func printSpelt(out io.Writer, options protojson.MarshalOptions, m proto.Message) error {
-	text, err := options.Marshal(m)
+	text, err := apijson.Marshal(options, m)
 	if err != nil {
 		return err
 	}

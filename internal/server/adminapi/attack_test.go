@@ -130,15 +130,15 @@ descriptors:
 	d.Take("tenant=x", "user=x")
 	for _, c := range []struct {
 		name, limits string
-		tenant, user map[string]uint32
+		tenant, user map[string]uint64
 	}{
-		{"as assigned", withPro, map[string]uint32{"n": 99}, map[string]uint32{"n": 49}},
-		{"without the plan", withoutPro, map[string]uint32{"n": 9}, map[string]uint32{"n": 49}},
+		{"as assigned", withPro, map[string]uint64{"n": 99}, map[string]uint64{"n": 49}},
+		{"without the plan", withoutPro, map[string]uint64{"n": 9}, map[string]uint64{"n": 49}},
 		{"with another name", withoutPro[:len(withoutPro)-len("n, requests: 10, period: 1h}}\n")] + "m, requests: 10, period: 1h}}\n",
-			map[string]uint32{"n": 9}, map[string]uint32{"m": 10}},
+			map[string]uint64{"n": 9}, map[string]uint64{"m": 10}},
 		{"with the plan as numbers", "domain: api\ndescriptors: [{key: tenant, rate_limit: {name: n, requests: 20, period: 1h}}, {key: user, rate_limit: {unlimited: true}}]\n",
-			map[string]uint32{"n": 19}, nil},
-		{"as before", withPro, map[string]uint32{"n": 99}, map[string]uint32{"n": 49}},
+			map[string]uint64{"n": 19}, nil},
+		{"as before", withPro, map[string]uint64{"n": 99}, map[string]uint64{"n": 49}},
 	} {
 		d.Reload(c.limits)
 		wantLeft(t, inspect(d, "tenant=x"), c.tenant)

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"encoding/base64"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, stri
 			return a, wrong
 		}
 		a.Numbers = append(a.Numbers, assign.Numbers{
-			Limit: n.GetLimit(), Requests: int64(n.GetRequests()), Period: n.GetPeriod().AsDuration(), Burst: int64(n.GetBurst()),
+			Limit: n.GetLimit(), Requests: numberOf(n.GetRequests()), Period: n.GetPeriod().AsDuration(), Burst: numberOf(n.GetBurst()),
 		})
 		a.NumbersUntil = append(a.NumbersUntil, until)
 	}
@@ -89,6 +90,10 @@ func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, stri
 	a.EndRest(rest)
 	return a, ""
 }
+
+// numberOf reads a number, which is checked elsewhere: what is too large to be signed is
+// too large for any limit.
+func numberOf(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // endAt reads when something ends, and says what is wrong with it, or returns "".
 func endAt(where string, m *timestamppb.Timestamp, now time.Time) (micros int64, wrong string) {
@@ -113,7 +118,7 @@ func showAssignment(a *assign.Assignment) *adminv1.Assignment {
 	until, _ := a.Until()
 	m.Until = moment(until)
 	for i, n := range a.Numbers {
-		shown := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint32(n.Requests), Burst: uint32(n.Burst), Until: moment(a.NumbersEnd(i))}
+		shown := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint64(n.Requests), Burst: uint64(n.Burst), Until: moment(a.NumbersEnd(i))}
 		if n.Period != 0 {
 			shown.Period = durationpb.New(n.Period)
 		}

@@ -2,7 +2,6 @@ package adminapi
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -144,7 +143,7 @@ func explainedLimit(l *decide.ExplainedLimit) *adminv1.ExplainedLimit {
 		HashTag:        l.Tag,
 		Node:           l.Node,
 		Allowed:        l.Allowed(),
-		Remaining:      uint32(min(l.Remaining, math.MaxUint32)),
+		Remaining:      uint64(l.Remaining),
 		RetryAfter:     wait(l.RetryAfter),
 		ResetAfter:     durationpb.New(l.ResetAfter),
 		Shadow:         l.Shadow,

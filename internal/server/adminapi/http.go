@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/proto/apijson"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -138,7 +139,7 @@ var writtenJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValue
 // appendCompact appends a message in JSON without blanks. protojson varies these, which
 // diffs of scripts would show.
 func appendCompact(dst []byte, m proto.Message) ([]byte, error) {
-	text, err := writtenJSON.Marshal(m)
+	text, err := apijson.Marshal(writtenJSON, m)
 	if err != nil {
 		return dst, err
 	}

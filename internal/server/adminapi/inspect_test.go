@@ -62,7 +62,7 @@ func inspect(d *servertest.Daemon, descriptor string) *adminv1.ExplainedDescript
 }
 
 // wantLeft compares what remains of a descriptor's limits.
-func wantLeft(t *testing.T, d *adminv1.ExplainedDescriptor, want map[string]uint32) {
+func wantLeft(t *testing.T, d *adminv1.ExplainedDescriptor, want map[string]uint64) {
 	t.Helper()
 	if len(d.GetLimits()) != len(want) {
 		t.Errorf("got %v, want %v", d.GetLimits(), want)
@@ -97,7 +97,7 @@ func TestExplainTellsRuleAssignmentAndVerdict(t *testing.T) {
 			a[0].GetAssignment().GetReason() != "paid" || a[0].GetAssignment().GetMadeBy() != "operator-1" {
 			t.Errorf("got %v", a)
 		}
-		wantLeft(t, e, map[string]uint32{"hour": 9, "second": 4})
+		wantLeft(t, e, map[string]uint64{"hour": 9, "second": 4})
 	}
 	// It has taken nothing.
 	for i := range 4 {
@@ -146,12 +146,12 @@ func TestInspectShowsStates(t *testing.T) {
 	}
 	for range 2 {
 		got := inspect(d, "user=x")
-		wantLeft(t, got, map[string]uint32{"burst": 7, "daily": 2})
+		wantLeft(t, got, map[string]uint64{"burst": 7, "daily": 2})
 		if got.GetVerdict() != adminv1.Verdict_VERDICT_ALLOWED || got.GetRule().GetPath() != "user" || got.GetLimits()[0].GetResetAfter().AsDuration() != 300*time.Millisecond {
 			t.Errorf("got %v", got)
 		}
 	}
-	wantLeft(t, inspect(d, "user=y"), map[string]uint32{"burst": 10, "daily": 5})
+	wantLeft(t, inspect(d, "user=y"), map[string]uint64{"burst": 10, "daily": 5})
 	ctx, cancel := context.WithTimeout(servertest.WithToken(t.Context(), "help"), servertest.Patience)
 	defer cancel()
 	_, err := d.Admin(nil).Inspect(ctx, &adminv1.InspectRequest{Domain: "apu", Entries: []*ratelimitv1.Entry{{Key: "user"}}})
@@ -195,7 +195,7 @@ func TestResetMakesASubjectFresh(t *testing.T) {
 	if limits := reset(&daily, "ticket 1", "user=x"); strings.Join(limits, " ") != "daily" {
 		t.Errorf("of one limit: %q", limits)
 	}
-	wantLeft(t, inspect(d, "user=x"), map[string]uint32{"burst": 5, "daily": 5})
+	wantLeft(t, inspect(d, "user=x"), map[string]uint64{"burst": 5, "daily": 5})
 	if n := takes("user=x"); n != 5 {
 		t.Errorf("after the reset of one limit %d are allowed", n)
 	}
@@ -205,12 +205,12 @@ func TestResetMakesASubjectFresh(t *testing.T) {
 		t.Errorf("of all limits: %v", r)
 	}
 	f.Pending = nil
-	wantLeft(t, inspect(d, "user=x"), map[string]uint32{"burst": 10, "daily": 5})
-	wantLeft(t, inspect(d, "user=y"), map[string]uint32{"burst": 5, "daily": 0})
+	wantLeft(t, inspect(d, "user=x"), map[string]uint64{"burst": 10, "daily": 5})
+	wantLeft(t, inspect(d, "user=y"), map[string]uint64{"burst": 5, "daily": 0})
 	if limits := reset(nil, "", "tenant=acme"); strings.Join(limits, " ") != "hour second" {
 		t.Errorf("of a tenant with a plan: %q", limits)
 	}
-	wantLeft(t, inspect(d, "tenant=acme"), map[string]uint32{"hour": 9, "second": 4})
+	wantLeft(t, inspect(d, "tenant=acme"), map[string]uint64{"hour": 9, "second": 4})
 
 	audit := servertest.ReadMessage[adminv1.ListAuditResponse](t, d.AskAdmin("GET", "/audit?domain=api&entry=user=x", "view", ""), 200).GetRecords()
 	if len(audit) != 2 {
@@ -284,7 +284,7 @@ func TestResetsOfNothingAreRefused(t *testing.T) {
 	if n := len(f.Recorded()); n != 0 {
 		t.Errorf("there are %d records", n)
 	}
-	wantLeft(t, inspect(d, "user=x"), map[string]uint32{"burst": 9, "daily": 4})
+	wantLeft(t, inspect(d, "user=x"), map[string]uint64{"burst": 9, "daily": 4})
 }
 
 // A reset is atomic, so it forgets a bounded number of states. Of a subject with more
@@ -305,11 +305,11 @@ func TestResetsOfManyStatesAreRefused(t *testing.T) {
 		!strings.Contains(p.Body, "limit: found none for a subject with 300 states, over all plans, where a reset forgets at most 200 together; allowed: the name of one limit (a0, b0, ") {
 		t.Errorf("%d %s", p.Code, p.Body)
 	}
-	wantLeft(t, inspect(d, "tenant=x"), map[string]uint32{"a0": 4, "b0": 4, "c0": 4})
+	wantLeft(t, inspect(d, "tenant=x"), map[string]uint64{"a0": 4, "b0": 4, "c0": 4})
 	if p := d.AskAdmin("POST", "/reset", "help", all+`,"limit":"a0"}`); p.Code != 200 {
 		t.Errorf("of one limit: %d %s", p.Code, p.Body)
 	}
-	wantLeft(t, inspect(d, "tenant=x"), map[string]uint32{"a0": 5, "b0": 4, "c0": 4})
+	wantLeft(t, inspect(d, "tenant=x"), map[string]uint64{"a0": 5, "b0": 4, "c0": 4})
 }
 
 // On this machine, without a tokens file, whoever runs the daemon learns why it denies,
@@ -351,7 +351,7 @@ func TestWithoutAssignmentsRequestsAreExplained(t *testing.T) {
 	if x := explain(d, "tenant=acme"); !x.GetAllowed() || x.GetDescriptors()[0].GetPlan() != "free" || len(x.GetDescriptors()[0].GetAssignments()) != 0 {
 		t.Errorf("got %v", x)
 	}
-	wantLeft(t, inspect(d, "user=x"), map[string]uint32{"burst": 10, "daily": 5})
+	wantLeft(t, inspect(d, "user=x"), map[string]uint64{"burst": 10, "daily": 5})
 	if p := d.AskAdmin("POST", "/reset", "help", `{"domain":"api","entries":[{"key":"user","value":"x"}]}`); p.Code != 501 {
 		t.Errorf("%d %s", p.Code, p.Body)
 	}

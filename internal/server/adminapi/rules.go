@@ -185,7 +185,7 @@ func countsOf(m *adminv1.Rule, rule *rules.Rule) {
 func showLimit(l *bucket.Limit) *adminv1.RuleLimit {
 	m := &adminv1.RuleLimit{
 		Name: l.Name, Algorithm: ratelimitv1.Algorithm(1 + slices.Index(bucket.Algorithms(), l.Algorithm)),
-		Requests: uint32(l.Requests), Period: durationpb.New(l.Period), Capacity: uint32(l.Capacity), Text: words.Numbers(l) + words.Enforcement(l),
+		Requests: uint64(l.Requests), Period: durationpb.New(l.Period), Capacity: uint64(l.Capacity), Text: words.Numbers(l) + words.Enforcement(l),
 	}
 	if l.OnStoreFailure != bucket.FailureDefault {
 		m.OnStoreFailure = l.OnStoreFailure.String()

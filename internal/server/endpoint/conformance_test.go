@@ -174,8 +174,8 @@ func groupAllowed(hits []bucket.Hit, decisions []bucket.Decision) bool {
 	return bucket.GroupAllowed(merged, got)
 }
 
-// seenInEnvoys keeps what a RateLimitResponse shows: whole seconds, no moment,
-// and one retry time, the longest.
+// seenInEnvoys keeps what a RateLimitResponse shows: 32 bits of what remains, whole
+// seconds, no moment, and one retry time, the longest.
 func seenInEnvoys(_ []bucket.Hit, decisions []bucket.Decision) {
 	longest := time.Duration(0)
 	for _, d := range decisions {
@@ -185,7 +185,7 @@ func seenInEnvoys(_ []bucket.Hit, decisions []bucket.Decision) {
 	}
 	for i := range decisions {
 		d := &decisions[i]
-		d.ResetAfter, d.Wait, d.At, d.RoomBefore = wholeSeconds(d.ResetAfter), 0, 0, 0
+		d.Remaining, d.ResetAfter, d.Wait, d.At, d.RoomBefore = min(d.Remaining, math.MaxUint32), wholeSeconds(d.ResetAfter), 0, 0, 0
 		if !d.Allowed() {
 			d.RetryAfter = wholeSeconds(longest)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/proto/apijson"
 )
 
 // ReadBody reads a message in protobuf JSON. If it cannot, it answers the request
@@ -55,7 +56,7 @@ var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
 // WriteMessage writes the answer to a request that was decided.
 func WriteMessage(w http.ResponseWriter, message proto.Message, denied bool) {
-	out, err := answerJSON.Marshal(message)
+	out, err := apijson.Marshal(answerJSON, message)
 	if err != nil {
 		WriteError(w, http.StatusInternalServerError, err.Error())
 		return

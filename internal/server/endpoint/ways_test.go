@@ -44,7 +44,7 @@ type wayStore struct {
 	d     *servertest.Daemon
 	way   way
 	envoy way // for refunds, which only Envoy's API has
-	// inUnits reports whether numbers in a request have their period in units.
+	// inUnits reports whether numbers in a request have 32 bits, and their period in units.
 	inUnits bool
 
 	mu    sync.Mutex
@@ -237,7 +237,7 @@ func (s *wayStore) canBring(have, want rule) bool {
 		return false
 	}
 	a, b := have.limits[0], want.limits[0]
-	if s.inUnits && (b.Period%time.Second != 0 || b.Burst != 0 && b.Burst != b.Requests) {
+	if s.inUnits && (b.Requests > math.MaxUint32 || b.Period%time.Second != 0 || b.Burst != 0 && b.Burst != b.Requests) {
 		return false
 	}
 	a.Requests, a.Burst, b.Requests, b.Burst = 0, 0, 0, 0
@@ -319,7 +319,7 @@ func takeOf(descriptors []asked) *ratelimitv1.TakeRequest {
 			d.Entries = append(d.Entries, &ratelimitv1.Entry{Key: e.Key, Value: e.Value})
 		}
 		if l := a.numbers; l != nil {
-			d.Numbers = &ratelimitv1.Numbers{Requests: uint32(l.Requests), Period: durationpb.New(l.Period), Burst: uint32(l.Burst)}
+			d.Numbers = &ratelimitv1.Numbers{Requests: uint64(l.Requests), Period: durationpb.New(l.Period), Burst: uint64(l.Burst)}
 		}
 		r.Descriptors = append(r.Descriptors, d)
 	}

@@ -72,7 +72,7 @@ type own struct {
 // override returns the limit of descriptor i.
 func (o *own) override(i int) decide.Override {
 	limit := decide.Override{
-		Set: true, Requests: o.requests, Names: &limitNames,
+		Set: true, Requests: uint64(o.requests), Names: &limitNames,
 		Spelling: decide.Spelling{Unit: int32(o.unit), Multiplier: uint32(o.multiplier), HasMultiplier: o.hasMultiplier},
 	}
 	limit.Period, limit.Invalid = o.period(i)

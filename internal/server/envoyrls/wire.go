@@ -184,7 +184,7 @@ func appendStatus(dst []byte, o *decide.Outcome) []byte {
 // appendLimit appends the fields of a RateLimitResponse.RateLimit; own is the
 // descriptor's own limit, or nil.
 func appendLimit(dst []byte, l *bucket.Limit, own *decide.Override) []byte {
-	dst = wire.AppendNumber(dst, 1, uint64(l.Requests)) // at most MaxRequests
+	dst = wire.AppendNumber(dst, 1, uint64(min(l.Requests, math.MaxUint32)))
 	if own != nil {
 		s := &own.Spelling
 		dst = wire.AppendNumber(dst, 2, uint64(unitNamed(typev3.RateLimitUnit(s.Unit)).inResponse))

@@ -68,7 +68,7 @@ func FuzzRequestBytes(f *testing.F) {
 			want := decide.Descriptor{Hits: d.GetHitsAddend().GetValue(), HasHits: d.GetHitsAddend() != nil, Refund: d.GetIsNegativeHits()}
 			if l := d.GetLimit(); l != nil {
 				want.Own = decide.Override{
-					Set: true, Requests: l.GetRequestsPerUnit(), Names: &limitNames,
+					Set: true, Requests: uint64(l.GetRequestsPerUnit()), Names: &limitNames,
 					Spelling: decide.Spelling{Unit: int32(l.GetUnit()), Multiplier: l.GetUnitMultiplier().GetValue(), HasMultiplier: l.GetUnitMultiplier() != nil},
 				}
 				// Other tests check the periods.

@@ -1,6 +1,10 @@
 package openapitest
 
-import "google.golang.org/protobuf/reflect/protoreflect"
+import (
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ratelimitd/ratelimitd/proto/apijson"
+)
 
 // SchemaRef is what references to schemas begin with.
 const SchemaRef = "#/components/schemas/"
@@ -26,7 +30,7 @@ func (s *Schema) Bare() *Schema {
 	return &b
 }
 
-// SchemaOf returns the schema of a field in protobuf JSON.
+// SchemaOf returns the schema of a field in JSON, as apijson writes it.
 func SchemaOf(f protoreflect.FieldDescriptor) *Schema {
 	s := new(Schema)
 	switch f.Kind() {
@@ -38,6 +42,9 @@ func SchemaOf(f protoreflect.FieldDescriptor) *Schema {
 		s.Type, s.Format = "integer", "uint32"
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		s.Type, s.Format = "string", "uint64"
+		if apijson.IsNumber(f) {
+			s.Type = "integer"
+		}
 	case protoreflect.Int64Kind:
 		s.Type, s.Format = "string", "int64"
 	case protoreflect.MessageKind:

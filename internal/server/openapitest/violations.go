@@ -73,7 +73,8 @@ func (doc *Document) Violations(s *Schema, at string, v any) []string {
 			return wrong("a boolean, not %s", s.Type)
 		}
 	case float64:
-		if s.Type != "integer" || v != math.Trunc(v) || s.Format == "uint32" && (v < 0 || v > math.MaxUint32) {
+		maxima := map[string]float64{"uint32": math.MaxUint32, "uint64": 1 << 53} // of what is written as a number
+		if top, unsigned := maxima[s.Format]; s.Type != "integer" || v != math.Trunc(v) || unsigned && (v < 0 || v > top) {
 			return wrong("%v, not %s %s", v, s.Type, s.Format)
 		}
 	case string:

@@ -111,7 +111,7 @@ func TestHostileTakesBreakNothing(t *testing.T) {
 		r := servertest.Taking(anyOf(random, "token_bucket=h", "gcra=h", "leaky_bucket=h", "fixed_window=h", "sliding_window=h", "sliding_log=h", "unknown=h", "paid=h"))
 		r.Descriptors[0].Cost = proto.Uint64(uint64(pick(0, 1, 5, math.MaxInt64, -1, math.MinInt64, 1<<52, 1<<53)))
 		r.Descriptors[0].Numbers = &ratelimitv1.Numbers{
-			Requests: uint32(pick(0, 1, 1000, 1<<31, math.MaxUint32)), Burst: uint32(pick(0, 0, 1, math.MaxUint32)),
+			Requests: uint64(pick(0, 1, 1000, 1<<31, math.MaxUint32, 1<<52, -1)), Burst: uint64(pick(0, 0, 1, math.MaxUint32, 1<<52, -1)),
 			Period: &durationpb.Duration{Seconds: pick(0, 1, 60, 31622400, 31622401, -1, math.MaxInt64, math.MinInt64), Nanos: int32(pick(0, 1e6, 1, -1, 999_000_000, math.MaxInt32, math.MinInt32))},
 		}
 		response, err := d.API().Take(t.Context(), r)

@@ -97,7 +97,7 @@ func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 	t.Parallel()
 	const limit = "requests: 100, period: 1h"
 	d, another := startPair(t, userLimits(limit))
-	left := func(d *servertest.Daemon) uint32 { return d.Take("user=x:0").GetLimits()[0].GetRemaining() }
+	left := func(d *servertest.Daemon) uint64 { return d.Take("user=x:0").GetLimits()[0].GetRemaining() }
 	request := servertest.Taking("user=x:40")
 	for _, c := range []struct {
 		name    string
@@ -143,7 +143,7 @@ func TestGiveBackOutlivesOtherChanges(t *testing.T) {
 func TestGiveBackOfAnotherTakeIsRefused(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.TakeLimits)
-	with := func(requests uint32, r *ratelimitv1.TakeRequest) *ratelimitv1.TakeRequest {
+	with := func(requests uint64, r *ratelimitv1.TakeRequest) *ratelimitv1.TakeRequest {
 		r.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: requests, Period: durationpb.New(10 * time.Second)}
 		return r
 	}

@@ -30,7 +30,7 @@ func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	}
 	names = append(names, "free=x", "shadow=x", "several=x:2", "unknown=x", "paid=x:2", "gcra=peek:0")
 	request := servertest.Taking(names...)
-	left := func() (left []uint32) {
+	left := func() (left []uint64) {
 		peek := servertest.Taking(names...)
 		for _, x := range peek.Descriptors {
 			x.Cost = new(uint64)

@@ -28,14 +28,14 @@ func FuzzTakeResponse(f *testing.F) {
 	f.Add(uint8(1), "n", int64(5), int64(0), int64(1), int64(0), int64(7), int64(1), uint32(0), false, false)
 	f.Add(uint8(2), "n", int64(3), int64(0), int64(1), int64(0), int64(0), int64(1), uint32(0), false, false) // forgotten
 	f.Add(uint8(4), "", int64(0), int64(-1), int64(1e15), int64(0), int64(0), int64(9), uint32(5), true, false)
-	f.Add(uint8(3), "a name", int64(1<<32-1), int64(366*24*time.Hour), int64(999), int64(1e9), int64(1<<53), int64(0), uint32(1<<31), true, true)
+	f.Add(uint8(3), "a name", int64(1<<52), int64(366*24*time.Hour), int64(999), int64(1e9), int64(1<<53), int64(0), uint32(1<<31), true, true)
 	f.Fuzz(func(t *testing.T, algorithm uint8, name string, remaining, retry, reset, wait, at, cost int64, share uint32, degraded, shadow bool) {
 		spec := bucket.Spec{Name: name, Algorithm: bucket.Algorithm(1 + algorithm%6), Requests: 10, Period: 1500 * time.Millisecond}
 		l, err := bucket.NewLimit(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		remaining, reset, wait = max(0, remaining)%(1<<32), max(0, reset), max(0, wait)
+		remaining, reset, wait = max(0, remaining)%(bucket.MaxRequests+1), max(0, reset), max(0, wait)
 		d := bucket.Decision{
 			Remaining: remaining, RetryAfter: max(bucket.Never, time.Duration(retry)),
 			ResetAfter: time.Duration(reset), Wait: time.Duration(wait), At: at % (1 << 53), Degraded: degraded, Share: share,
@@ -54,7 +54,7 @@ func FuzzTakeResponse(f *testing.F) {
 		limit := func(index uint32, name string, d bucket.Decision) *ratelimitv1.Limit {
 			return &ratelimitv1.Limit{
 				DescriptorIndex: index, Name: name, Algorithm: ratelimitv1.Algorithm(l.Algorithm),
-				Requests: 10, Period: durationpb.New(l.Period), Capacity: 10, Remaining: uint32(d.Remaining), Allowed: d.Allowed(),
+				Requests: 10, Period: durationpb.New(l.Period), Capacity: 10, Remaining: uint64(d.Remaining), Allowed: d.Allowed(),
 				RetryAfter: timeOf(d.RetryAfter), ResetAfter: timeOf(d.ResetAfter), Wait: timeOf(d.Wait),
 			}
 		}

@@ -159,7 +159,7 @@ func TestGiveBackAndSettlementReturnOnce(t *testing.T) {
 	d.Take("user=alice:30", "team=red:30")
 	take := servertest.Taking("user=alice:40", "team=red:40")
 	take.Id = "one"
-	left := func(want uint32) {
+	left := func(want uint64) {
 		t.Helper()
 		if r := d.Take("user=alice:0", "team=red:0"); r.GetLimits()[0].GetRemaining() != want || r.GetLimits()[1].GetRemaining() != 900+want {
 			t.Errorf("%v, want %d left", r, want)

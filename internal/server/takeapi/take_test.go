@@ -152,7 +152,7 @@ func TestTakeShowsEachOfSeveralLimits(t *testing.T) {
 func TestTakeBringsItsOwnNumbers(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.TakeLimits)
-	with := func(text string, requests uint32, period time.Duration, burst uint32) *ratelimitv1.TakeRequest {
+	with := func(text string, requests uint64, period time.Duration, burst uint64) *ratelimitv1.TakeRequest {
 		r := servertest.Taking(text)
 		r.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: requests, Period: durationpb.New(period), Burst: burst}
 		return r

@@ -75,7 +75,7 @@ func (c takeCall) unmarshalAsked(message string) error {
 
 // numbers are the numbers of a descriptor's own limit.
 type numbers struct {
-	requests, burst uint32
+	requests, burst uint64
 	seconds         int64
 	nanos           int32
 }
@@ -86,13 +86,13 @@ func (n *numbers) unmarshal(message string) error {
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Varint):
-			n.requests = uint32(f.Varint)
+			n.requests = f.Varint
 		case f.Is(2, wire.Bytes):
 			if err := n.unmarshalPeriod(f.Bytes); err != nil {
 				return err
 			}
 		case f.Is(3, wire.Varint):
-			n.burst = uint32(f.Varint)
+			n.burst = f.Varint
 		}
 	}
 	return f.Err

@@ -28,7 +28,7 @@ func fullTake() *ratelimitv1.TakeRequest {
 			{Entries: []*ratelimitv1.Entry{{Key: "user", Value: "ä"}, {}, {Key: long}}, Cost: proto.Uint64(0)},
 			{Cost: proto.Uint64(math.MaxUint64), Numbers: &ratelimitv1.Numbers{}},
 			{Entries: []*ratelimitv1.Entry{{Value: long}}, Numbers: &ratelimitv1.Numbers{
-				Requests: math.MaxUint32, Burst: math.MaxUint32, Period: &durationpb.Duration{Seconds: math.MaxInt64, Nanos: math.MinInt32},
+				Requests: math.MaxUint64, Burst: math.MaxUint64, Period: &durationpb.Duration{Seconds: math.MaxInt64, Nanos: math.MinInt32},
 			}},
 			{Numbers: &ratelimitv1.Numbers{Requests: 7, Period: durationpb.New(-1500 * time.Millisecond)}},
 		},

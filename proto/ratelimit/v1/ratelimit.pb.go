@@ -297,13 +297,13 @@ func (x *Entry) GetValue() string {
 // algorithm is the domain's, else fixed_window.
 type Numbers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 to 4294967295; 0 denies always.
-	Requests uint32 `protobuf:"varint,1,opt,name=requests,proto3" json:"requests,omitempty"`
+	// 0 to 2^52; 0 denies always.
+	Requests uint64 `protobuf:"varint,1,opt,name=requests,proto3" json:"requests,omitempty"`
 	// 1 ms to 366 days, in whole milliseconds.
 	Period *durationpb.Duration `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
-	// The capacity of a bucket, 1 to 4294967295; requests if it is 0. Only for
+	// The capacity of a bucket, 1 to 2^52; requests if it is 0. Only for
 	// token_bucket, gcra and leaky_bucket.
-	Burst         uint32 `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`
+	Burst         uint64 `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -338,7 +338,7 @@ func (*Numbers) Descriptor() ([]byte, []int) {
 	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Numbers) GetRequests() uint32 {
+func (x *Numbers) GetRequests() uint64 {
 	if x != nil {
 		return x.Requests
 	}
@@ -352,7 +352,7 @@ func (x *Numbers) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
-func (x *Numbers) GetBurst() uint32 {
+func (x *Numbers) GetBurst() uint64 {
 	if x != nil {
 		return x.Burst
 	}
@@ -453,12 +453,12 @@ type Limit struct {
 	Name      string    `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Algorithm Algorithm `protobuf:"varint,3,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
 	// Requests per period.
-	Requests uint32               `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`
+	Requests uint64               `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`
 	Period   *durationpb.Duration `protobuf:"bytes,5,opt,name=period,proto3" json:"period,omitempty"`
 	// The most that can be taken at once: a bucket's burst, a window's requests.
-	Capacity uint32 `protobuf:"varint,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity uint64 `protobuf:"varint,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// What could still be taken at once, rounded down.
-	Remaining uint32 `protobuf:"varint,7,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Remaining uint64 `protobuf:"varint,7,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// Whether this limit allowed, whatever the others of the request say.
 	Allowed bool `protobuf:"varint,8,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// How long until it allows this cost, if nobody else takes, to the
@@ -533,7 +533,7 @@ func (x *Limit) GetAlgorithm() Algorithm {
 	return Algorithm_ALGORITHM_UNSPECIFIED
 }
 
-func (x *Limit) GetRequests() uint32 {
+func (x *Limit) GetRequests() uint64 {
 	if x != nil {
 		return x.Requests
 	}
@@ -547,14 +547,14 @@ func (x *Limit) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
-func (x *Limit) GetCapacity() uint32 {
+func (x *Limit) GetCapacity() uint64 {
 	if x != nil {
 		return x.Capacity
 	}
 	return 0
 }
 
-func (x *Limit) GetRemaining() uint32 {
+func (x *Limit) GetRemaining() uint64 {
 	if x != nil {
 		return x.Remaining
 	}
@@ -1445,9 +1445,9 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"n\n" +
 	"\aNumbers\x12\x1a\n" +
-	"\brequests\x18\x01 \x01(\rR\brequests\x121\n" +
+	"\brequests\x18\x01 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\rR\x05burst\"\xdd\x01\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xdd\x01\n" +
 	"\fTakeResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12+\n" +
 	"\x06limits\x18\x02 \x03(\v2\x13.ratelimit.v1.LimitR\x06limits\x12 \n" +
@@ -1461,10 +1461,10 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x03 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x1a\n" +
-	"\brequests\x18\x04 \x01(\rR\brequests\x121\n" +
+	"\brequests\x18\x04 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x1a\n" +
-	"\bcapacity\x18\x06 \x01(\rR\bcapacity\x12\x1c\n" +
-	"\tremaining\x18\a \x01(\rR\tremaining\x12\x18\n" +
+	"\bcapacity\x18\x06 \x01(\x04R\bcapacity\x12\x1c\n" +
+	"\tremaining\x18\a \x01(\x04R\tremaining\x12\x18\n" +
 	"\aallowed\x18\b \x01(\bR\aallowed\x12:\n" +
 	"\vretry_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12:\n" +

@@ -1080,10 +1080,10 @@ type RuleLimit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Algorithm v1.Algorithm           `protobuf:"varint,2,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
-	Requests  uint32                 `protobuf:"varint,3,opt,name=requests,proto3" json:"requests,omitempty"`
+	Requests  uint64                 `protobuf:"varint,3,opt,name=requests,proto3" json:"requests,omitempty"`
 	Period    *durationpb.Duration   `protobuf:"bytes,4,opt,name=period,proto3" json:"period,omitempty"`
 	// A bucket's burst, a window's requests.
-	Capacity uint32 `protobuf:"varint,5,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity uint64 `protobuf:"varint,5,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// In plain words: "20 at once, then 100 a minute".
 	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	// What decides when the store does not: local, allow, deny or error.
@@ -1136,7 +1136,7 @@ func (x *RuleLimit) GetAlgorithm() v1.Algorithm {
 	return v1.Algorithm(0)
 }
 
-func (x *RuleLimit) GetRequests() uint32 {
+func (x *RuleLimit) GetRequests() uint64 {
 	if x != nil {
 		return x.Requests
 	}
@@ -1150,7 +1150,7 @@ func (x *RuleLimit) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
-func (x *RuleLimit) GetCapacity() uint32 {
+func (x *RuleLimit) GetCapacity() uint64 {
 	if x != nil {
 		return x.Capacity
 	}
@@ -1643,7 +1643,7 @@ type ExplainedLimit struct {
 	Node    string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
 	// What this request would get from it.
 	Allowed   bool   `protobuf:"varint,6,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Remaining uint32 `protobuf:"varint,7,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Remaining uint64 `protobuf:"varint,7,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// When it would allow this cost; not there if it would now, or never can.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// When it is full again if left alone.
@@ -1727,7 +1727,7 @@ func (x *ExplainedLimit) GetAllowed() bool {
 	return false
 }
 
-func (x *ExplainedLimit) GetRemaining() uint32 {
+func (x *ExplainedLimit) GetRemaining() uint64 {
 	if x != nil {
 		return x.Remaining
 	}
@@ -2194,12 +2194,12 @@ type AssignedNumbers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The limit's name; empty for one without a name.
 	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
-	// 0 to 4294967295; 0 denies always.
-	Requests uint32 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
+	// 0 to 2^52; 0 denies always.
+	Requests uint64 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
 	// Not there: the limit's own.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	// A bucket's capacity; 0: as many as requests.
-	Burst uint32 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	Burst uint64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
 	// When they end by themselves; not there: never, or until of the assignment.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2243,7 +2243,7 @@ func (x *AssignedNumbers) GetLimit() string {
 	return ""
 }
 
-func (x *AssignedNumbers) GetRequests() uint32 {
+func (x *AssignedNumbers) GetRequests() uint64 {
 	if x != nil {
 		return x.Requests
 	}
@@ -2257,7 +2257,7 @@ func (x *AssignedNumbers) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
-func (x *AssignedNumbers) GetBurst() uint32 {
+func (x *AssignedNumbers) GetBurst() uint64 {
 	if x != nil {
 		return x.Burst
 	}
@@ -4056,9 +4056,9 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\tRuleLimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x1a\n" +
-	"\brequests\x18\x03 \x01(\rR\brequests\x121\n" +
+	"\brequests\x18\x03 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x1a\n" +
-	"\bcapacity\x18\x05 \x01(\rR\bcapacity\x12\x12\n" +
+	"\bcapacity\x18\x05 \x01(\x04R\bcapacity\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12(\n" +
 	"\x10on_store_failure\x18\a \x01(\tR\x0eonStoreFailure\"?\n" +
 	"\x0eExplainRequest\x12-\n" +
@@ -4109,7 +4109,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\bhash_tag\x18\x04 \x01(\tR\ahashTag\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x18\n" +
 	"\aallowed\x18\x06 \x01(\bR\aallowed\x12\x1c\n" +
-	"\tremaining\x18\a \x01(\rR\tremaining\x12:\n" +
+	"\tremaining\x18\a \x01(\x04R\tremaining\x12:\n" +
 	"\vretry_after\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12:\n" +
 	"\vreset_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -4158,9 +4158,9 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x0funlimited_until\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x0eunlimitedUntil\"\xbe\x01\n" +
 	"\x0fAssignedNumbers\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1a\n" +
-	"\brequests\x18\x02 \x01(\rR\brequests\x121\n" +
+	"\brequests\x18\x02 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
-	"\x05burst\x18\x04 \x01(\rR\x05burst\x120\n" +
+	"\x05burst\x18\x04 \x01(\x04R\x05burst\x120\n" +
 	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xb5\x01\n" +
 	"\x15PutAssignmentsRequest\x125\n" +
 	"\x04puts\x18\x01 \x03(\v2!.ratelimit.admin.v1.PutAssignmentR\x04puts\x12\x17\n" +

@@ -1,0 +1,82 @@
+// Package apijson writes messages of the API in JSON, as protojson does but with numbers as
+// numbers: protojson writes 64-bit integers as texts. The numbers of limits are at most
+// 2^52, which every reader of JSON reads exactly. Other 64-bit integers, such as the
+// moments that a give-back names, stay texts. protojson reads both. It imports nothing of
+// the project.
+package apijson
+
+import (
+	"bytes"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// IsNumber reports whether a field is a number of a limit.
+func IsNumber(f protoreflect.FieldDescriptor) bool {
+	return f.Kind() == protoreflect.Uint64Kind && isName(string(f.Name())) && isOfAPI(f.Parent())
+}
+
+// isName reports whether fields of this name are numbers of limits. All names are the same
+// in JSON and in .proto files.
+func isName(name string) bool {
+	switch name {
+	case "requests", "burst", "capacity", "remaining":
+		return true
+	}
+	return false
+}
+
+func isOfAPI(d protoreflect.Descriptor) bool {
+	return strings.HasPrefix(string(d.ParentFile().Package()), "ratelimit.")
+}
+
+// Marshal returns a message as protojson writes it with these options, except that the
+// numbers of limits are numbers. Messages that are not of the API are as protojson writes
+// them.
+func Marshal(o protojson.MarshalOptions, m proto.Message) ([]byte, error) {
+	text, err := o.Marshal(m)
+	if err != nil || !isOfAPI(m.ProtoReflect().Descriptor()) {
+		return text, err
+	}
+	return unquote(text), nil
+}
+
+// unquote takes the quotes off the numbers of limits, in place. In JSON only the name of a
+// field precedes a colon, and the API has no fields whose names callers choose.
+func unquote(text []byte) []byte {
+	out := text[:0]
+	for {
+		before, s, rest := cutString(text)
+		mayBeNumber := s != nil && isName(string(s[1:len(s)-1])) // before out moves over it
+		out, text = append(append(out, before...), s...), rest
+		if s == nil {
+			return out
+		}
+		if !mayBeNumber {
+			continue
+		}
+		colon, number, rest := cutString(text)
+		if number != nil && string(bytes.Trim(colon, " ")) == ":" {
+			out, text = append(append(out, colon...), number[1:len(number)-1]...), rest
+		}
+	}
+}
+
+// cutString cuts JSON at its first string, which keeps its quotes; nil if there is none.
+func cutString(text []byte) (before, s, after []byte) {
+	start := bytes.IndexByte(text, '"')
+	if start < 0 {
+		return text, nil, nil
+	}
+	end := start + 1
+	for text[end] != '"' {
+		if text[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	return text[:start], text[start : end+1], text[end+1:]
+}
