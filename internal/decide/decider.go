@@ -251,7 +251,7 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 	for j := range o.Hits {
 		h, decision := &o.Hits[j], &o.Decisions[j]
 		counts := o.Rule.Counts.Limit(o.LimitName(j), j)
-		// No limit is higher, and sums of what callers choose must not overflow.
+		// No limit is higher.
 		cost := min(h.Cost, bucket.MaxRequests)
 		charged := bucket.Due(h, decision, !denied)
 		if cost < 0 {

@@ -36,7 +36,7 @@ func (h HitCounting) parts(o *Outcome, admitted bool) tally.Hits {
 	if len(o.Hits) == 0 || o.Hits[0].Cost <= 0 {
 		return tally.Hits{}
 	}
-	// No limit is higher, and sums of what callers choose must not overflow.
+	// No limit is higher.
 	cost := min(o.Hits[0].Cost, bucket.MaxRequests)
 	over, near, isOver := int64(0), int64(0), false
 	for i := range o.Hits {

@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"iter"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -61,7 +62,8 @@ func (d *Decider) Top(q top.Question) top.Answer {
 		}
 		if total := t.Total(now, q.Window); total > 0 {
 			found = append(found, candidate{domain.Name, rule, total})
-			a.Total += total
+			sum, over := bits.Add64(a.Total, total, 0)
+			a.Total = sum | -over // at most the largest number
 		}
 	}
 	// At a rule that is skipped, nobody had more than all its subjects together.

@@ -1,7 +1,5 @@
 package tally
 
-import "sync/atomic"
-
 // Hits are the costs of descriptors that matched a rule, split up as in
 // envoyproxy/ratelimit's metrics.
 type Hits struct {
@@ -21,16 +19,17 @@ type Hits struct {
 // Total returns the hits of all descriptors.
 func (h Hits) Total() uint64 { return h.Within + h.Over + h.Fit }
 
-// Plus returns the sum of both.
+// Plus returns the sum of both. It stops where each of them does.
 func (h Hits) Plus(other Hits) Hits {
+	plus := func(a, b uint64) uint64 { return min(a+b, maxCost) }
 	return Hits{
-		Within: h.Within + other.Within, Over: h.Over + other.Over, Fit: h.Fit + other.Fit,
-		Near: h.Near + other.Near, Shadowed: h.Shadowed + other.Shadowed,
+		Within: plus(h.Within, other.Within), Over: plus(h.Over, other.Over), Fit: plus(h.Fit, other.Fit),
+		Near: plus(h.Near, other.Near), Shadowed: plus(h.Shadowed, other.Shadowed),
 	}
 }
 
 // hitCounts are sums of Hits. They never decrease.
-type hitCounts struct{ within, over, fit, near, shadowed atomic.Uint64 }
+type hitCounts struct{ within, over, fit, near, shadowed Cost }
 
 // AddHits adds hits. Counts to which none are ever added take no memory for them.
 func (c *Counts) AddHits(h Hits) {
@@ -44,7 +43,7 @@ func (c *Counts) AddHits(h Hits) {
 	}
 	// Most add to one or two sums, and adding zero costs as much.
 	for _, part := range [...]struct {
-		sum *atomic.Uint64
+		sum *Cost
 		n   uint64
 	}{{&sums.within, h.Within}, {&sums.over, h.Over}, {&sums.fit, h.Fit}, {&sums.near, h.Near}, {&sums.shadowed, h.Shadowed}} {
 		if part.n > 0 {

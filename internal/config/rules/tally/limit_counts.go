@@ -46,15 +46,18 @@ type LimitCounts struct {
 	of   [LimitResults]resultCounts
 	// Refunded and GivenBack are the costs that were returned: by takes with a negative
 	// cost, and by give-backs of earlier takes.
-	Refunded, GivenBack atomic.Uint64
+	Refunded, GivenBack Cost
 	// Returned and Added are the costs by which settlements made the charges of earlier
 	// takes less, and more.
-	Returned, Added atomic.Uint64
+	Returned, Added Cost
 }
 
 // resultCounts count the decisions of one result. Most have a cost of 1: these are
 // counted by one addition.
-type resultCounts struct{ ones, others, costOfOthers atomic.Uint64 }
+type resultCounts struct {
+	ones, others atomic.Uint64
+	costOfOthers Cost
+}
 
 // Add counts a decision about a cost of at least 0.
 func (c *LimitCounts) Add(r LimitResult, cost int64) {
