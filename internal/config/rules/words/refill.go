@@ -48,9 +48,12 @@ func unlessExact(exact bool) string {
 // the point, and whether that is exact.
 func threeDigits(a, b int64) (text string, exact bool) {
 	for _, scale := range [...]int64{100, 10} {
+		if a/b >= 1000 {
+			break // and a*scale may overflow
+		}
 		if scaled := (a*scale + b/2) / b; scaled < 1000 {
 			return strconv.FormatFloat(float64(scaled)/float64(scale), 'f', -1, 64), a*scale%b == 0
 		}
 	}
-	return Thousands((a + b/2) / b), a%b == 0
+	return Thousands(a/b + (a%b+b/2)/b), a%b == 0
 }
