@@ -49,7 +49,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 	t.Parallel()
 	const (
-		cost = "a whole number from 1 to 4294967295"
+		cost = "a whole number from 1 to 4503599627370496"
 		wait = "1ms to 24h with a unit, such as 500ms or 2s"
 	)
 	for _, c := range []struct{ name, args, want string }{
@@ -73,7 +73,7 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"an argument", "serve limits", `found the argument "limits"; allowed: flags alone. Usage: ratelimitd serve [flags]`},
 		{"a negative cost", "query --domain d --cost -1 a=b", `flag --cost: found "-1"; allowed: ` + cost},
 		{"no cost", "query --domain d --cost 0 a=b", `flag --cost: found "0"; allowed: ` + cost},
-		{"a high cost", "query --domain d --cost 4294967296 a=b", `flag --cost: found "4294967296"; allowed: ` + cost},
+		{"a high cost", "query --domain d --cost 4503599627370497 a=b", `flag --cost: found "4503599627370497"; allowed: ` + cost},
 		{"a cost that is no number", "query --domain d --cost 1x a=b", `flag --cost: found "1x"; allowed: ` + cost},
 		{"a count that is no number", "query --domain d --count= a=b", `flag --count: found ""; allowed: a whole number from 1 to 2147483647`},
 		{"a time without a unit", "query --domain d --timeout 5 a=b", `flag --timeout: found "5"; allowed: ` + wait},

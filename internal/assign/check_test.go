@@ -20,7 +20,7 @@ func TestCheckSaysWhereWhatAndWhatIsAllowed(t *testing.T) {
 		want   string // empty: valid
 	}{
 		{func(*assign.Assignment) {}, ""},
-		{numbers(assign.Numbers{}, assign.Numbers{Limit: "day", Requests: 1<<32 - 1, Period: 366 * 24 * time.Hour, Burst: 1<<32 - 1}), ""},
+		{numbers(assign.Numbers{}, assign.Numbers{Limit: "day", Requests: bucket.MaxRequests, Period: 366 * 24 * time.Hour, Burst: bucket.MaxRequests}), ""},
 		{func(a *assign.Assignment) { a.Numbers = []assign.Numbers{{Requests: 5}} }, ""},
 		{func(a *assign.Assignment) { a.Plan, a.Blocked = "", true }, ""},
 		{func(a *assign.Assignment) { a.Domain = "" }, "domain: found an empty text; allowed: the name of a domain"},
@@ -45,8 +45,8 @@ func TestCheckSaysWhereWhatAndWhatIsAllowed(t *testing.T) {
 		{func(a *assign.Assignment) { a.Blocked, a.BlockedUntil = true, 1<<53 }, "blocked_until: found 2255-06-05T23:47:34Z; allowed: 1970"},
 		{numbers(make([]assign.Numbers, 17)...), "numbers: found 17; allowed: at most 16"},
 		{numbers(assign.Numbers{}, assign.Numbers{}), `numbers[1].limit: found the limit "" twice; allowed: each limit once`},
-		{numbers(assign.Numbers{Requests: -1}), "numbers[0].requests: found -1; allowed: 0 to 4294967295"},
-		{numbers(assign.Numbers{Burst: 1 << 32}), "numbers[0].burst: found 4294967296; allowed: 0 to 4294967295"},
+		{numbers(assign.Numbers{Requests: -1}), "numbers[0].requests: found -1; allowed: 0 to 4503599627370496"},
+		{numbers(assign.Numbers{Burst: 1<<52 + 1}), "numbers[0].burst: found 4503599627370497; allowed: 0 to 4503599627370496"},
 		{numbers(assign.Numbers{Period: time.Microsecond}), "numbers[0].period: found 1µs; allowed: 1ms to 366 days in whole milliseconds, or none for the limit's own"},
 		{func(a *assign.Assignment) { a.PlanUntil = -1 }, "plan_until: found 1969-12-31T23:59:59Z; allowed: 1970-01-01T00:00:00Z to 2255-06-05T23:47:34Z"},
 		{func(a *assign.Assignment) { a.PlanUntil = 1 << 53 }, "plan_until: found 2255-06-05T23:47:34Z; allowed: 1970"},

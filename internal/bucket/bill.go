@@ -3,6 +3,7 @@ package bucket
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"io"
 	"time"
 )
 
@@ -96,7 +97,7 @@ func (b *Bill) charge(l *Limit, at, cost int64) {
 		b.Void()
 		b.Pace = pace
 	}
-	cost = min(cost, MaxCost-b.Total())
+	cost = min(cost, maxLevel-b.Total())
 	switch {
 	case b.Portions[0].Cost == 0:
 		b.Portions[0] = Portion{at, cost}
@@ -180,6 +181,9 @@ func (l *Limit) Pace() int64 {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(b[:]) // never fails
+	if l.Calendar.Unit != NoCalendar {
+		_, _ = io.WriteString(h, l.Calendar.String())
+	}
 	return int64(h.Sum64() >> 11)
 }
 

@@ -140,6 +140,25 @@ func TestLimitsAtTheirBoundsAreAsTheOracleSays(t *testing.T) {
 			take(fast, 0, bucket.MaxCost), take(slow, 1, 0), take(slow, 1, -1000), take(fast, 2, 0), take(slow, 1e9, 1), take(fast, 1e9, 0),
 		})
 	})
+	t.Run("the largest limits", func(t *testing.T) {
+		for _, a := range bucket.Algorithms() {
+			if !buckettest.MayBeLarge(a) {
+				continue
+			}
+			for _, postpaid := range []bucket.Postpaid{bucket.PostpaidNever, bucket.PostpaidAlways, bucket.PostpaidAuto} {
+				l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: 64 * time.Second, Postpaid: postpaid}).Reported()
+				const half = 32_000_000
+				first := take(l, 5, bucket.MaxRequests-1)
+				back := first
+				back.Clock, back.GivesBack = clock+half, 3
+				check(t, []buckettest.Op{
+					take(l, 0, 0), take(l, 0, bucket.MaxCost), take(l, 0, -bucket.MaxCost), first, take(l, 5, 2), take(l, 6, 1), take(l, 6, 1),
+					take(l, 7, bucket.MaxRequests), take(l, 8, -1), take(l, 9, bucket.MaxRequests), back, take(l, half, 1<<32), take(l, half, 0),
+					take(l, 2*half, bucket.MaxRequests), take(l, 2*half+10, bucket.MaxRequests), take(l, 3*half, bucket.MaxRequests-1), take(l, 4*half+20, bucket.MaxRequests),
+				})
+			}
+		}
+	})
 	t.Run("levels", func(t *testing.T) {
 		for _, a := range bucket.Algorithms() {
 			for _, period := range []time.Duration{bucket.MinPeriod, bucket.MaxPeriod} {

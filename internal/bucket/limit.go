@@ -37,9 +37,9 @@ import (
 
 // Bounds of a limit's numbers.
 const (
-	// MaxRequests is the largest number of requests, and the largest burst: the
-	// wire has 32 bits for them.
-	MaxRequests = 1<<32 - 1
+	// MaxRequests is the largest number of requests, and the largest burst. A bucket may
+	// allow less, beside its period.
+	MaxRequests = 1 << 52
 	// MaxPeriod is the longest period, and the longest time in which a full
 	// bucket may drain.
 	MaxPeriod = 366 * 24 * time.Hour
@@ -53,9 +53,9 @@ const (
 	DefaultSubWindows = 10
 
 	// maxLevel bounds capacities, debts and counts: the sum of any two of them is
-	// still exact in a double. Only charges of use, or a state that was carried
-	// over to far larger units, can reach it; such a level stays there.
-	maxLevel = 1 << 52
+	// still exact in a double. Only the largest limits, charges of use, or a state that
+	// was carried over to far larger units, can reach it; such a level stays there.
+	maxLevel = MaxRequests
 	// maxDrain bounds how long a debt can last, in microseconds.
 	maxDrain = int64(10 * MaxPeriod / time.Microsecond)
 	// maxSpans bounds the slots or stamps of one state. Only charges of use can need

@@ -1,6 +1,7 @@
 package bucket_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/big"
@@ -26,10 +27,16 @@ func TestNewLimitDerivesCapacityAndUnits(t *testing.T) {
 		{bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Second}, 3, 1, 1_000_000, 3},
 		{bucket.Spec{Algorithm: bucket.LeakyBucket, Requests: 2000, Period: time.Millisecond}, 2000, 1, 1, 2},
 		// 2^32-1 = 3 x 5 x 17 x 257 x 65537 and a second share 5: 200,000 us would do.
-		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: time.Second}, bucket.MaxRequests, 1, 200_000, 858_993_459},
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1<<32 - 1, Period: time.Second}, 1<<32 - 1, 1, 200_000, 858_993_459},
 		// 366 days are 31,622,400,000 ms = 15 x 2,108,160,000, too much for a burst of 2^32-1;
 		// in seconds a token is 2,108,160 units, in minutes 527,040 / 15 = 35,136: 2^32 x 2^15.1.
-		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod}, bucket.MaxRequests, 60_000_000, 35_136, 286_331_153},
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1<<32 - 1, Period: bucket.MaxPeriod}, 1<<32 - 1, 60_000_000, 35_136, 286_331_153},
+		// 30 days are 2^14 x 3^4 x 5^9 us, of which 10^10 shares 2^10 x 5^9.
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10_000_000_000, Period: 30 * day}, 10_000_000_000, 1, 1296, 5},
+		// 2^52 requests in a power of two of ticks, as a whole number of requests in each.
+		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: time.Millisecond}, bucket.MaxRequests, 1000, 1, bucket.MaxRequests},
+		{bucket.Spec{Algorithm: bucket.GCRA, Requests: bucket.MaxRequests, Period: 64 * time.Second}, bucket.MaxRequests, 1_000_000, 1, 1 << 46},
+		{bucket.Spec{Algorithm: bucket.GCRA, Requests: 2, Period: time.Second, Burst: 63_244_800}, 63_244_800, 1, 500_000, 1},
 		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1, Period: bucket.MaxPeriod}, 1, 1, 31_622_400_000_000, 1},
 		{bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 0, Period: time.Second}, 0, 1, 0, 0},
 		{bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod}, bucket.MaxRequests, 1, 0, 0},
@@ -93,7 +100,7 @@ func TestNewLimitNamesEachBadField(t *testing.T) {
 		{"too large a burst", func(s *bucket.Spec) { s.Burst = bucket.MaxRequests + 1 }, []string{"burst"}},
 		{"a burst for over 366 days", func(s *bucket.Spec) { s.Requests, s.Period, s.Burst = 1, day, 367 }, []string{"burst"}},
 		{"a burst for 732 days, in large numbers", func(s *bucket.Spec) {
-			s.Requests, s.Period, s.Burst = 1<<31, bucket.MaxPeriod, bucket.MaxRequests
+			s.Requests, s.Period, s.Burst = 1<<31, bucket.MaxPeriod, 1<<32-1
 		}, []string{"burst"}},
 		{"a burst on a window", func(s *bucket.Spec) { s.Algorithm, s.Burst = bucket.FixedWindow, 1 }, []string{"burst"}},
 		{"a burst beside no requests", func(s *bucket.Spec) { s.Requests, s.Burst = 0, 1 }, []string{"burst"}},
@@ -101,7 +108,10 @@ func TestNewLimitNamesEachBadField(t *testing.T) {
 		{"sub_windows on a log", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingLog, 1 }, []string{"sub_windows"}},
 		{"too many sub_windows", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingWindow, 61 }, []string{"sub_windows"}},
 		{"negative sub_windows", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingWindow, -1 }, []string{"sub_windows"}},
-		{"what cannot be counted", func(s *bucket.Spec) { s.Requests, s.Period = bucket.MaxRequests, 366*day-time.Millisecond }, []string{"period"}},
+		{"what cannot be counted", func(s *bucket.Spec) { s.Requests, s.Period = 1<<32-1, 366*day-time.Millisecond }, []string{"requests"}},
+		{"a burst that cannot be counted", func(s *bucket.Spec) {
+			s.Requests, s.Period, s.Burst = 1<<32-1, 366*day-time.Millisecond, 1<<31
+		}, []string{"burst"}},
 		{"all at once", func(s *bucket.Spec) { *s = bucket.Spec{Requests: -1, Burst: -1, SubWindows: 99} },
 			[]string{"algorithm", "requests", "period", "burst", "sub_windows"}},
 	} {
@@ -117,6 +127,9 @@ func TestNewLimitNamesEachBadField(t *testing.T) {
 	for _, allowed := range []bucket.Spec{
 		{Algorithm: bucket.TokenBucket, Requests: 1, Period: day, Burst: 366},
 		{Algorithm: bucket.TokenBucket, Requests: 1 << 31, Period: 300 * day, Burst: 1 << 31},
+		{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod - time.Millisecond},
+		{Algorithm: bucket.SlidingWindow, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod, SubWindows: 60},
+		{Algorithm: bucket.TokenBucket, Requests: 1, Period: time.Millisecond, Burst: 31_622_400_000},
 		{Algorithm: bucket.SlidingLog, Requests: 1000, Period: bucket.MinPeriod},
 		{Algorithm: bucket.SlidingWindow, Requests: 1, Period: bucket.MinPeriod, SubWindows: 60},
 	} {
@@ -234,12 +247,16 @@ func TestDerivedNumbersAreExact(t *testing.T) {
 			fill.SetInt64(bucket.MaxRequests)
 		}
 		s.Burst = 1 + logarithmic(r, fill.Int64()-1)
+		if r.IntN(2) == 0 {
+			s.Burst = 0
+		}
 
 		// units is how many units a token has on a quantum, and whether all
 		// that the bucket holds can be counted.
 		units := func(quantum int64) (n int64, fits bool) {
-			n = new(big.Rat).SetFrac64(s.Requests*quantum, s.Period.Microseconds()).Denom().Int64()
-			full := new(big.Int).Mul(big.NewInt(n), big.NewInt(s.Burst))
+			perPeriod := new(big.Int).Mul(big.NewInt(s.Requests), big.NewInt(quantum))
+			n = new(big.Rat).SetFrac(perPeriod, big.NewInt(s.Period.Microseconds())).Denom().Int64()
+			full := new(big.Int).Mul(big.NewInt(n), big.NewInt(cmp.Or(s.Burst, s.Requests)))
 			return n, full.Cmp(big.NewInt(maxLevel)) <= 0
 		}
 		want := int64(0)
@@ -251,7 +268,11 @@ func TestDerivedNumbersAreExact(t *testing.T) {
 
 		l, err := bucket.NewLimit(s)
 		if err != nil {
-			if got := fieldsOf(err); want != 0 || !slices.Equal(got, []string{"period"}) {
+			field := "requests"
+			if s.Burst != 0 {
+				field = "burst"
+			}
+			if got := fieldsOf(err); want != 0 || !slices.Equal(got, []string{field}) {
 				t.Fatalf("%+v: %v; a quantum of %d us would do", s, err, want)
 			}
 			refused++
@@ -265,7 +286,7 @@ func TestDerivedNumbersAreExact(t *testing.T) {
 			t.Fatalf("%+v: unit %d, want %d", s, l.Unit, unit)
 		case big.NewRat(l.Unit, l.Rate).Cmp(big.NewRat(s.Period.Microseconds()/l.Quantum, s.Requests)) != 0:
 			t.Fatalf("%+v: unit %d / rate %d is not period / requests", s, l.Unit, l.Rate)
-		case l.MaxDebt < l.Burst*l.Unit || l.MaxDebt > maxLevel:
+		case l.MaxDebt < l.Burst*l.Unit || l.Rate < 1 || l.MaxDebt > maxLevel:
 			t.Fatalf("%+v: debts up to %d, want %d to 2^52", s, l.MaxDebt, l.Burst*l.Unit)
 		}
 		// The longest wait, from a clock in the year 2096, is exact in a double.

@@ -25,7 +25,7 @@ func TestMendMovesOnlyStatesOfAWrongClock(t *testing.T) {
 		return bucket.Spec{Algorithm: a, Requests: 10, Period: time.Minute}
 	}
 	// A quantum of a minute.
-	coarse := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod}
+	coarse := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1<<32 - 1, Period: bucket.MaxPeriod}
 	for _, c := range []struct {
 		name  string
 		spec  bucket.Spec

@@ -178,14 +178,16 @@ func openSteps() (bucket.Store, func(int64)) {
 func TestStepsAreAsTheOracleSays(t *testing.T) {
 	const workers = 4
 	traces := racetest.Fewer(50_000)
-	var mended buckettest.Counts
+	var mended, large buckettest.Counts
 	t.Run("traces", func(t *testing.T) {
 		for w := range workers {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for seed := w; seed < traces; seed += workers {
 					opt := buckettest.Options{Domain: "d", Algorithms: bucket.AllAlgorithms(), Reserves: seed%2 == 0}
-					mended.Add(checkTrace(t, buckettest.Chance(uint64(seed), 10), opt))
+					trace := checkTrace(t, buckettest.Chance(uint64(seed), 10), opt)
+					mended.Add(trace.Mended)
+					large.Add(trace.Large)
 				}
 			})
 		}
@@ -194,12 +196,14 @@ func TestStepsAreAsTheOracleSays(t *testing.T) {
 		if n := mended.Total()[a]; n < traces/100 {
 			t.Errorf("%s: only %d states were mended: the test looks at too little", a, n)
 		}
+		if n := large.Total()[a]; buckettest.MayBeLarge(a) && n < traces/100 {
+			t.Errorf("%s: only %d large hits were charged: the test looks at too little", a, n)
+		}
 	}
 }
 
-// checkTrace runs a trace on the steps and returns how many states it mends, by
-// algorithm.
-func checkTrace(t *testing.T, c buckettest.Choices, opt buckettest.Options) map[bucket.Algorithm]int {
+// checkTrace runs a trace on the steps and returns it.
+func checkTrace(t *testing.T, c buckettest.Choices, opt buckettest.Options) *buckettest.Trace {
 	trace := buckettest.RandomTrace(c, opt)
 	err := trace.Run(openSteps())
 	if m, ok := err.(*buckettest.Mismatch); ok {
@@ -208,7 +212,7 @@ func checkTrace(t *testing.T, c buckettest.Choices, opt buckettest.Options) map[
 	if err != nil {
 		t.Fatal(err)
 	}
-	return trace.Mended
+	return trace
 }
 
 // TestConformance runs the stores' suite on the bare steps.

@@ -15,9 +15,9 @@ type share struct {
 
 // Share returns the limit that one of n daemons applies when each decides alone:
 // requests and burst are divided by n and rounded down, but are at least 1 unless the
-// limit denies always. All else stays, including the key. A burst that could not refill
-// within MaxPeriod at the rounded rate, or could not be counted exactly, is smaller. If n
-// is at most 1, the share is the limit itself.
+// limit denies always. All else stays, including the key. Where the rounded numbers could
+// not be counted exactly, or the burst could not refill within MaxPeriod, they are smaller.
+// If n is at most 1, the share is the limit itself.
 //
 // All n together admit no more than the limit, except where the limit is less than
 // n. The limit keeps its last share, so that a second call for the same n does not
@@ -38,7 +38,8 @@ func (l *Limit) divide(n int64) *Limit {
 	s := l.Spec
 	s.Requests = max(1, l.Requests/n)
 	if l.algorithm().hasBurst {
-		s.Burst = min(max(1, l.Burst/n), maxToRefill(s.Requests, s.Period), maxToCount(s.Requests, s.Period))
+		s.Burst = max(1, l.Burst/n)
+		s.makeCountable()
 	}
 	divided, err := NewLimit(s)
 	if err != nil {
@@ -50,28 +51,38 @@ func (l *Limit) divide(n int64) *Limit {
 	return divided
 }
 
+// makeCountable makes the burst of a bucket smaller if it could not refill in time; and if
+// it could not be counted exactly then, the burst or the requests or both, so that most is
+// kept of that of which least is.
+func (s *Spec) makeCountable() {
+	s.Burst = min(s.Burst, maxToRefill(s.Requests, s.Period))
+	if s.Burst <= maxToCount(s.Requests, s.Period) {
+		return
+	}
+	asked, most := *s, 0.0
+	withBurst, _ := nearestRequests(asked.Requests, asked.Burst, asked.Period)
+	alone, _ := nearestRequests(asked.Requests, 0, asked.Period)
+	for _, requests := range [...]int64{asked.Requests, withBurst, alone} {
+		if requests == 0 {
+			continue // there are none
+		}
+		burst := min(asked.Burst, maxToRefill(requests, asked.Period), maxToCount(requests, asked.Period))
+		kept := min(float64(requests)/float64(asked.Requests), float64(burst)/float64(asked.Burst))
+		if kept > most {
+			most, s.Requests, s.Burst = kept, requests, burst
+		}
+	}
+}
+
 // maxToRefill is the largest burst that refills within MaxPeriod; at least 1,
 // for requests of at least 1.
 func maxToRefill(requests int64, period time.Duration) int64 {
 	ms := uint64(period.Milliseconds())
-	// The product has up to 67 bits.
+	// The product has up to 87 bits.
 	hi, lo := bits.Mul64(uint64(requests), uint64(MaxPeriod.Milliseconds()))
 	if hi >= ms {
 		return math.MaxInt64
 	}
 	maxBurst, _ := bits.Div64(hi, lo, ms)
 	return int64(min(maxBurst, math.MaxInt64))
-}
-
-// maxToCount is the largest burst that stays within maxLevel units in the
-// coarsest quantum that divides the period, in which a token has the fewest units.
-// It is at least 142,418, for a period just under MaxPeriod in odd milliseconds.
-func maxToCount(requests int64, period time.Duration) int64 {
-	ticks := period.Microseconds()
-	for _, q := range quanta {
-		if period.Microseconds()%q == 0 {
-			ticks = period.Microseconds() / q
-		}
-	}
-	return maxLevel / (ticks / gcd(requests, ticks))
 }

@@ -32,8 +32,12 @@ func TestShareDividesRequestsAndBurst(t *testing.T) {
 		{"many daemons", bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: time.Minute}, math.MaxInt, 1, 0},
 		// 122 x 3 days refill the whole; 1 in 122 days refills 3, not 9/2.
 		{"refills within 366 days", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 3, Period: 122 * day, Burst: 9}, 2, 1, 3},
-		// In milliseconds a token of the whole is 8 units, one of the half 31,622,399,992.
-		{"can be counted", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 31_622_399_992 / 8, Period: bucket.MaxPeriod - 8*time.Millisecond}, 2, 1_976_399_999, 142_418},
+		// In milliseconds a token of the whole is 8 units, one of the half 31,622,399,992. By 8 x 232,517,647 requests it is 17.
+		{"can be counted", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 31_622_399_992 / 8, Period: bucket.MaxPeriod - 8*time.Millisecond}, 2, 1_860_141_176, 1_860_141_176},
+		// A seventh of 60 x 2^46 an hour has no factor in common with 60 minutes. By one that has 15, a token is 4 units.
+		{"as many as can be counted", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 60 << 46, Period: time.Hour}, 7, 603_160_664_379_975, 603_160_664_379_977},
+		// A period of a prime number of milliseconds, and fewer requests than that.
+		{"less burst rather than no requests", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 31_622_399_971, Period: bucket.MaxPeriod - 29*time.Millisecond}, 10, 3_162_239_997, 142_418},
 		// The half is a request a minute: a token is one unit, in minutes.
 		{"cut no further than that", bucket.Spec{Algorithm: bucket.GCRA, Requests: 2 * 366 * 24 * 60, Period: bucket.MaxPeriod, Burst: 400_000}, 2, 366 * 24 * 60, 200_000},
 	} {
@@ -111,7 +115,7 @@ func randomSpec(r *rand.Rand) bucket.Spec {
 	case s.Algorithm == bucket.SlidingWindow:
 		s.SubWindows = r.Int64N(bucket.MaxSubWindows + 1)
 	case s.Algorithm.IsBucket() && r.IntN(3) == 0: // just refills in time
-		s.Burst = int64(min(float64(s.Requests)*float64(bucket.MaxPeriod)/float64(s.Period), bucket.MaxRequests))
+		s.Burst = int64(min(float64(s.Requests)*float64(bucket.MaxPeriod)/float64(s.Period), 1<<32))
 	case s.Algorithm.IsBucket():
 		s.Burst = size(bucket.MaxRequests)
 	}

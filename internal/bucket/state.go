@@ -78,7 +78,7 @@ func IsLonger(a, b time.Duration) bool {
 
 // MaxCost bounds what one hit can cost or refund. A larger cost counts as MaxCost,
 // which exceeds the capacity of every limit.
-const MaxCost = maxLevel
+const MaxCost = MaxRequests + 1
 
 // Decision is what one limit says about one hit.
 type Decision struct {

@@ -33,27 +33,29 @@ func tokenBucket(name string) algorithm {
 }
 
 func (l *Limit) deriveBucket() error {
-	if l.Burst == 0 {
+	hasBurst := l.Burst != 0
+	if !hasBurst {
 		l.Burst = l.Requests
 	}
 	l.Capacity = l.Burst
 	if l.Requests == 0 {
 		return nil
 	}
-	return l.deriveUnits()
+	return l.deriveUnits(hasBurst)
 }
 
 // quanta are the possible ticks of buckets in microseconds, the finest first.
 var quanta = [...]int64{1, 1e3, 1e6, 60e6}
 
-// deriveUnits chooses the quantum of a bucket and counts its numbers in it.
-func (l *Limit) deriveUnits() error {
+// deriveUnits chooses the quantum of a bucket and counts its numbers in it. hasBurst is
+// whether its burst is not just as large as its requests.
+func (l *Limit) deriveUnits(hasBurst bool) error {
 	if maxBurst := maxToRefill(l.Requests, l.Period); l.Burst > maxBurst {
 		days := float64(l.Burst) * l.Period.Hours() / 24 / float64(l.Requests)
 		return &SpecError{
 			Field:   "burst",
 			Found:   fmt.Sprintf("%d, which needs %.0f days to refill", l.Burst, days),
-			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", maxBurst),
+			Allowed: fmt.Sprintf("at most %d here: a burst refills within 366 days", min(maxBurst, maxToCount(l.Requests, l.Period))),
 		}
 	}
 	for _, q := range quanta {
@@ -74,11 +76,7 @@ func (l *Limit) deriveUnits() error {
 		}
 		return nil
 	}
-	return &SpecError{
-		Field:   "period",
-		Found:   fmt.Sprintf("%s beside %d requests and a burst of %d, which cannot be counted exactly", l.Period, l.Requests, l.Burst),
-		Allowed: "a period in whole seconds or minutes for numbers this large",
-	}
+	return l.inexact(hasBurst)
 }
 
 // debt returns the debt of a bucket in units, and the tick at which it has that.

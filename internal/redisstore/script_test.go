@@ -170,7 +170,7 @@ func BenchmarkScript(b *testing.B) {
 	server := redistest.Start(b)
 	s := openAt(b, server.Addr(), "bench", Options{HashTags: 32})
 	for _, a := range bucket.AllAlgorithms() {
-		spec := bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Hour}
+		spec := bucket.Spec{Algorithm: a, Requests: 1<<32 - 1, Period: time.Hour}
 		if a == bucket.Concurrency {
 			spec.Requests = bucket.MaxHolders
 		}

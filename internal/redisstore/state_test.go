@@ -165,7 +165,7 @@ func TestSpansThatContradictTheirLevelCannotBeRead(t *testing.T) {
 func TestGiveBackWithinATickLeavesAReadableState(t *testing.T) {
 	t.Parallel()
 	s := open(t, options(redisconn.Single, redistest.Single(t)))
-	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: bucket.MaxRequests, Period: bucket.MaxPeriod})
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1<<32 - 1, Period: bucket.MaxPeriod})
 	h := hit(l, "a", 1_000_000)
 	taken := take(t, s, h)
 	if l.Quantum == 1 || taken[0].At%l.Quantum != 0 {

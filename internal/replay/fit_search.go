@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -181,10 +182,28 @@ func (s *search) burstOf(requests int64) int64 {
 	if !s.limit.Algorithm.IsBucket() {
 		return 0
 	}
-	of := max(1, s.limit.Requests)
-	whole, rest := requests/of, requests%of
-	burst := max(1, s.limit.Burst)
-	return min(bucket.MaxRequests, whole*burst+(rest*burst+of-1)/of)
+	of := uint64(max(1, s.limit.Requests))
+	hi, lo := bits.Mul64(uint64(requests), uint64(max(1, s.limit.Burst))) // up to 104 bits
+	if hi >= of {
+		return bucket.MaxRequests
+	}
+	whole, rest := bits.Div64(hi, lo, of)
+	if rest > 0 {
+		whole++
+	}
+	return int64(min(whole, bucket.MaxRequests))
+}
+
+// exact returns the nearest numbers to these requests that the limit can count, and the
+// burst beside them: no less for more requests.
+func (s *search) exact(requests int64) (exact, burst int64) {
+	spec := s.limit.Spec
+	spec.Requests, spec.Burst = requests, s.burstOf(requests)
+	spec = spec.Exact()
+	if spec.Burst == 0 && spec.Algorithm.IsBucket() {
+		spec.Burst = spec.Requests
+	}
+	return spec.Requests, spec.Burst
 }
 
 // requests returns the smallest ones that suffice.
@@ -194,13 +213,14 @@ func (s *search) requests() (n int64, ok bool) {
 		maxRequests = bucket.MaxLogRequests
 	}
 	low, high := int64(0), min(maxRequests, max(1, s.limit.Requests))
-	for !s.with(high, s.burstOf(high)) {
+	for !s.with(s.exact(high)) {
 		if high == maxRequests {
 			return 0, false
 		}
 		low, high = high, min(2*high, maxRequests)
 	}
-	return halve(low, high, func(n int64) bool { return s.with(n, s.burstOf(n)) }), true
+	n, _ = s.exact(halve(low, high, func(n int64) bool { return s.with(s.exact(n)) }))
+	return n, true
 }
 
 // burst returns the smallest one that suffices with the given requests.
@@ -208,7 +228,8 @@ func (s *search) burst(requests int64) int64 {
 	if !s.limit.Algorithm.IsBucket() {
 		return 0
 	}
-	return halve(0, s.burstOf(requests), func(n int64) bool { return s.with(requests, n) })
+	_, high := s.exact(requests)
+	return halve(0, high, func(n int64) bool { return s.with(requests, n) })
 }
 
 // halve returns a number above low, up to high, that suffices while the one before it

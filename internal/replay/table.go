@@ -105,8 +105,8 @@ func (t *table) read(line []byte, to *Record) (err error) {
 				to.Domain = cell
 			}
 		case i == t.cost:
-			if d.Cost, err = strconv.ParseInt(cell, 10, 64); err != nil || d.Cost > bucket.MaxCost || d.Cost < -bucket.MaxCost {
-				err = fmt.Errorf("cost: found %q; allowed: a whole number of at most %d, negative for a refund", short(cell), int64(bucket.MaxCost))
+			if d.Cost, err = strconv.ParseInt(cell, 10, 64); err != nil || d.Cost > bucket.MaxRequests || d.Cost < -bucket.MaxRequests {
+				err = fmt.Errorf("cost: found %q; allowed: a whole number of at most %d, negative for a refund", short(cell), int64(bucket.MaxRequests))
 			}
 		case cell != "":
 			d.Entries = append(d.Entries, bucket.Entry{Key: t.names[i], Value: cell})

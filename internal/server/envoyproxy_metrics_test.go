@@ -150,7 +150,7 @@ descriptors:
 			map[string]string{"api|user": "total 3 within 2 over 1 near 1 shadow 0"}},
 		{"a limit of its own without a rule", times(1, servertest.Overriding(t, 1, "unknown=x", "2/HOUR")), map[string]string{}},
 		{"costs beyond what any limit has", times(2, reports(1<<62, "none=x")),
-			map[string]string{"api|none": "total 8.58993459e+09 within 0 over 8.58993459e+09 near 0 shadow 0"}},
+			map[string]string{"api|none": "total 9.007199254740992e+15 within 0 over 9.007199254740992e+15 near 0 shadow 0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := servertest.Start(t, limits, likeEnvoyproxy)

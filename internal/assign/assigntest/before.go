@@ -117,7 +117,7 @@ func WrittenBefore() map[string]*assign.Assignment {
 	add("plan", assign.Terms{Plan: "pro"}, assign.Ends{})
 	add("plan until", assign.Terms{Plan: `a/b "<é>"`}, assign.Ends{PlanUntil: until})
 	add("numbers", assign.Terms{Plan: "pro", Numbers: []assign.Numbers{
-		{Requests: 5}, {Limit: "month/<é>", Requests: bucket.MaxRequests, Period: 366 * 24 * time.Hour, Burst: bucket.MaxRequests},
+		{Requests: 5}, {Limit: "month/<é>", Requests: 1<<32 - 1, Period: 366 * 24 * time.Hour, Burst: 1<<32 - 1},
 	}}, assign.Ends{PlanUntil: until, NumbersUntil: []int64{until, until}})
 	add("unlimited", assign.Terms{Unlimited: true}, assign.Ends{UnlimitedUntil: until})
 	add("blocked", assign.Terms{Blocked: true}, assign.Ends{})

@@ -364,7 +364,7 @@ func stricter(a, b bucket.Role) bucket.Role {
 	return bucket.Aside
 }
 
-// highest bounds costs and levels.
+// highest bounds levels. A cost is bounded by one more, which no limit allows.
 const highest = 1 << 52
 
-func cut(cost int64) int64 { return min(max(cost, -highest), highest) }
+func cut(cost int64) int64 { return min(max(cost, -highest-1), highest+1) }

@@ -40,7 +40,8 @@ type numbers map[*bucket.Limit]fractions
 func (n numbers) of(l *bucket.Limit) fractions {
 	f, ok := n[l]
 	if !ok {
-		f.rate = big.NewRat(l.Requests*l.Quantum, l.Period.Microseconds())
+		perPeriod := new(big.Int).Mul(big.NewInt(l.Requests), big.NewInt(l.Quantum))
+		f.rate = new(big.Rat).SetFrac(perPeriod, big.NewInt(l.Period.Microseconds()))
 		f.unit = new(big.Rat).SetFrac(big.NewInt(1), f.rate.Denom())
 		f.top = new(big.Rat).Mul(big.NewRat(l.MaxDebt, 1), f.unit)
 		n[l] = f

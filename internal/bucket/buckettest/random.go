@@ -72,7 +72,7 @@ func RandomTrace(c Choices, opt Options) *Trace {
 	if len(opt.Algorithms) == 0 {
 		opt.Algorithms = bucket.Algorithms()
 	}
-	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{}, algorithms: opt.Algorithms, reserves: opt.Reserves}
+	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{Large: map[bucket.Algorithm]int{}}, algorithms: opt.Algorithms, reserves: opt.Reserves}
 	g.trace.Mended = g.oracle.mended
 	g.clock = [...]int64{1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1}[g.Pick(4)]
 	g.isCrowded = g.Pick(4) == 0
@@ -152,16 +152,19 @@ func (g *generator) makeLanes(opt Options) {
 // limit makes up numbers, mostly small ones, some at the bounds.
 func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 	s := bucket.Spec{Name: name, Algorithm: a, Postpaid: pick(g, bucket.PostpaidNever, bucket.PostpaidNever, bucket.PostpaidAlways, bucket.PostpaidAuto)}
-	switch g.Pick(8) {
+	switch g.Pick(9) {
 	case 0: // anything
-		s.Requests = 1 + g.Pick(bucket.MaxRequests)
+		s.Requests = 1 + g.Pick(bucket.MaxRequests)>>g.Pick(52)
 		s.Period = time.Duration(1+g.Pick(bucket.MaxPeriod.Milliseconds())) * time.Millisecond
-		s.Burst = 1 + g.Pick(bucket.MaxRequests)
-	case 1: // the bounds
-		s.Requests = pick[int64](g, 1, 1000, 1<<20, bucket.MaxRequests-1, bucket.MaxRequests)
+		s.Burst = 1 + g.Pick(bucket.MaxRequests)>>g.Pick(52)
+	case 1: // large numbers that a bucket counts exactly
+		s.Requests, s.Period = g.large()
+		s.Burst = pick(g, 0, s.Requests, 1+g.Pick(s.Requests))
+	case 2: // the bounds
+		s.Requests = pick[int64](g, 1, 1000, 1<<20, 1<<32-1, 1<<32, bucket.MaxRequests-1, bucket.MaxRequests)
 		s.Period = pick(g, bucket.MinPeriod, 3*time.Millisecond, time.Second, 366*24*time.Hour-time.Millisecond,
 			365*24*time.Hour, 366*24*time.Hour-time.Second, 366*24*time.Hour-time.Minute, bucket.MaxPeriod)
-		s.Burst = pick[int64](g, 0, 1, 1<<20, bucket.MaxRequests)
+		s.Burst = pick[int64](g, 0, 1, 1<<20, 1<<32, bucket.MaxRequests)
 	default:
 		s.Requests = 1 + g.Pick(12)
 		s.Period = pick[time.Duration](g, 1, 2, 7, 10, 60, 90, 1000) * pick(g, time.Millisecond, time.Second, time.Minute)
@@ -201,6 +204,24 @@ func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 		panic(err)
 	}
 	return l
+}
+
+// large returns numbers up to MaxRequests by which a token has one unit to three.
+func (g *generator) large() (requests int64, period time.Duration) {
+	of := pick(g, []struct {
+		period time.Duration
+		ticks  int64 // of the coarsest quantum
+	}{
+		{period: time.Millisecond, ticks: 1}, {period: time.Second, ticks: 1}, {period: 7 * time.Second, ticks: 7},
+		{period: time.Minute, ticks: 1}, {period: time.Hour, ticks: 60}, {period: 30 * 24 * time.Hour, ticks: 43_200},
+	}...)
+	units := 1 + g.Pick(3)
+	for of.ticks%units != 0 {
+		units--
+	}
+	step := of.ticks / units
+	steps := bucket.MaxRequests / units / step
+	return step * pick(g, steps, max(1, steps-1), 1+g.Pick(steps), 1+g.Pick(steps)>>g.Pick(20)), of.period
 }
 
 func pick[T any](c Choices, from ...T) T { return from[c.Pick(int64(len(from)))] }
@@ -305,7 +326,7 @@ func (g *generator) reload(l *lane) {
 		return
 	case 1: // another rate in the same period, which may have the same unit
 		s := l.limit.Spec
-		s.Requests = min(s.Requests+g.Pick(3), bucket.MaxLogRequests)
+		s.Requests += g.Pick(3)
 		if changed, err := bucket.NewLimit(s); err == nil {
 			l.limit, l.before = changed, l.limit
 			return
@@ -359,7 +380,7 @@ func (g *generator) cost(l *lane) int64 {
 	case 7:
 		return 1 + g.Pick(l.limit.Capacity+2)
 	case 8:
-		return pick[int64](g, math.MaxInt64, math.MinInt64, bucket.MaxCost, -bucket.MaxCost, bucket.MaxCost-1, 1<<51, 1<<32)
+		return pick[int64](g, math.MaxInt64, math.MinInt64, bucket.MaxCost, -bucket.MaxCost, bucket.MaxRequests, -bucket.MaxRequests, 1<<51, 1<<32)
 	default:
 		return 1 + g.Pick(3)
 	}

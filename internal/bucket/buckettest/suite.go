@@ -85,25 +85,34 @@ func Run(t *testing.T, h Harness) {
 }
 
 // manyTraces is a number of traces that meets, for each algorithm, states that a
-// wrong clock wrote.
+// wrong clock wrote, and costs and limits near the largest.
 const manyTraces = 500
+
+// MayBeLarge reports whether limits of an algorithm may be as large as any.
+func MayBeLarge(a bucket.Algorithm) bool {
+	_, err := bucket.NewLimit(bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Second})
+	return err == nil
+}
 
 // runTraces runs random traces, several at a time.
 func runTraces(t *testing.T, h Harness) {
 	const workers = 4
-	var mended Counts
+	var mended, large Counts
 	if len(h.Algorithms) == 0 {
 		h.Algorithms = bucket.Algorithms()
 	}
-	t.Run("workers", func(t *testing.T) { runWorkers(t, h, workers, &mended) })
+	t.Run("workers", func(t *testing.T) { runWorkers(t, h, workers, &mended, &large) })
 	for _, a := range h.Algorithms {
 		if h.Traces >= manyTraces && mended.Total()[a] == 0 {
 			t.Errorf("%s: no state was mended: the traces look at too little", a)
 		}
+		if h.Traces >= manyTraces && MayBeLarge(a) && large.Total()[a] == 0 {
+			t.Errorf("%s: nothing large was charged: the traces look at too little", a)
+		}
 	}
 }
 
-func runWorkers(t *testing.T, h Harness, workers int, mended *Counts) {
+func runWorkers(t *testing.T, h Harness, workers int, mended, large *Counts) {
 	for w := range workers {
 		t.Run(fmt.Sprint("worker", w), func(t *testing.T) {
 			t.Parallel()
@@ -123,6 +132,7 @@ func runWorkers(t *testing.T, h Harness, workers int, mended *Counts) {
 					t.Fatalf("trace %d: %v", i, err)
 				}
 				mended.Add(tr.Mended)
+				large.Add(tr.Large)
 			}
 		})
 	}

@@ -19,6 +19,9 @@ type Trace struct {
 	// Mended counts, by algorithm, the states that a wrong clock wrote and that an
 	// op met.
 	Mended map[bucket.Algorithm]int
+	// Large counts, by algorithm, the hits of more than 32 bits that were charged to limits
+	// near the largest.
+	Large map[bucket.Algorithm]int
 	// Sees, if set, reduces the oracle's decisions to what the store reports.
 	Sees func(hits []bucket.Hit, decisions []bucket.Decision)
 }
@@ -184,7 +187,7 @@ func (tr *Trace) without(i int) []*Trace {
 // NewTrace returns a trace of the ops, with the oracle's decisions.
 func NewTrace(ops []Op) *Trace {
 	o := NewOracle()
-	tr := &Trace{Ops: ops, Mended: o.mended}
+	tr := &Trace{Ops: ops, Mended: o.mended, Large: map[bucket.Algorithm]int{}}
 	for i := range ops {
 		tr.ask(o, i)
 	}
@@ -204,6 +207,11 @@ func (tr *Trace) ask(o *Oracle, i int) {
 		op.Want = o.Check(op.Clock, op.Hits)
 	default:
 		op.Want = o.Take(op.Clock, op.Hits)
+		for j, h := range op.Hits {
+			if h.Limit.Capacity > bucket.MaxRequests/8 && h.Cost > 1<<32 && op.Want[j].Allowed() && isGranted(op.Hits, op.Want) {
+				tr.Large[h.Limit.Algorithm]++
+			}
+		}
 	}
 }
 
@@ -298,7 +306,7 @@ func formatDecisions(ds []bucket.Decision) string {
 	return b.String()
 }
 
-// Counts adds up the Mended of traces. The zero Counts is empty; its methods may be
+// Counts adds up what traces count by algorithm. The zero Counts is empty; its methods may be
 // called concurrently.
 type Counts struct {
 	mu    sync.Mutex

@@ -40,7 +40,7 @@ func Hostile() []*adminv1.Assignment {
 		{Domain: "#", Entries: entries("é", "日本"), Unlimited: true},
 		{Domain: "api", Entries: entries("n", "1"), Numbers: []*adminv1.AssignedNumbers{
 			{Requests: 0},
-			{Limit: ` a=b;c\ ,/`, Requests: 4294967295, Period: durationpb.New(1500 * time.Millisecond), Burst: 7},
+			{Limit: ` a=b;c\ ,/`, Requests: 1 << 52, Period: durationpb.New(1500 * time.Millisecond), Burst: 1<<52 - 1},
 			{Limit: "month", Requests: 5, Period: durationpb.New(30 * 24 * time.Hour)},
 		}},
 		{

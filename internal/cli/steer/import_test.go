@@ -99,7 +99,7 @@ api,tenant=f,pro,,,,
 `
 	const want = `standard input:3:1: domain: found an empty text; allowed: the name of a domain
 standard input:4:5: entries: found "tenant"; allowed: KEY=VALUE[,KEY=VALUE] and so on
-standard input:4:16: limits: found "x/1s", where "x" are no requests from 0 to 4294967295; allowed: [NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200
+standard input:4:16: limits: found "x/1s", where "x" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200
 standard input:4:21: unlimited: found "yes"; allowed: true, false or nothing
 standard input:4:25: until: found "soon"; allowed: a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC
 standard input:5:1: found 3 fields; allowed: 7, as in the header

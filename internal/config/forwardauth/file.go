@@ -51,7 +51,7 @@ type Endpoint struct {
 // Descriptor is a descriptor whose values come from a request.
 type Descriptor struct {
 	Entries []Entry
-	// Cost is 0 to bucket.MaxCost; 0 peeks.
+	// Cost is 0 to bucket.MaxRequests; 0 peeks.
 	Cost int64
 }
 

@@ -216,7 +216,7 @@ func (p *parser) descriptor(item yamlfile.Value, e *Endpoint) {
 	}
 	d := Descriptor{Cost: 1}
 	if v, ok := o.Field("cost"); ok {
-		d.Cost, _ = p.Integer(v, 0, bucket.MaxCost)
+		d.Cost, _ = p.Integer(v, 0, bucket.MaxRequests)
 	}
 	for item := range p.required(o, "entries").All() {
 		p.entry(item, &d)

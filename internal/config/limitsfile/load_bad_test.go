@@ -27,7 +27,7 @@ const (
 	periods        = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
 	failureModes   = "local, allow, deny, error"
 	spellings      = "requests with period, or requests_per_unit with unit"
-	wholeRequests  = "a whole number from 0 to 4294967295"
+	wholeRequests  = "a whole number from 0 to 4503599627370496"
 	names64        = "a name of 1 to 64 bytes without control characters"
 	names255       = "a name of 1 to 255 bytes without control characters"
 )
@@ -128,13 +128,13 @@ var badFiles = []struct {
 	{"requests is a fraction", limit("requests: 5.0, period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found the number 5.0; allowed: " + wholeRequests}},
 	{"requests is null", limit("requests: , period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found no value; allowed: " + wholeRequests}},
 	{"negative requests", limit("requests: -1, period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found the number -1; allowed: " + wholeRequests}},
-	{"huge requests", limit("requests_per_unit: 4294967296, unit: day"), []string{"4:35: descriptors[0].rate_limit.requests_per_unit: found the number 4294967296; allowed: " + wholeRequests}},
+	{"huge requests", limit("requests_per_unit: 4503599627370497, unit: day"), []string{"4:35: descriptors[0].rate_limit.requests_per_unit: found the number 4503599627370497; allowed: " + wholeRequests}},
 	{"beyond 64 bits", limit("requests: 99999999999999999999, period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found the number 99999999999999999999; allowed: " + wholeRequests}},
 	{"unit", limit("requests_per_unit: 1, unit: minutes"), []string{
 		`4:44: descriptors[0].rate_limit.unit: found the text "minutes" (minute?); allowed: second, minute, hour, day, week, month, year`,
 	}},
 	{"algorithm", limit("requests: 1, period: 1s, algorithm: GCRA"), []string{`4:52: descriptors[0].rate_limit.algorithm: found the text "GCRA"; allowed: ` + algorithms}},
-	{"burst 0", limit("requests: 1, period: 1s, burst: 0"), []string{"4:48: descriptors[0].rate_limit.burst: found the number 0; allowed: a whole number from 1 to 4294967295"}},
+	{"burst 0", limit("requests: 1, period: 1s, burst: 0"), []string{"4:48: descriptors[0].rate_limit.burst: found the number 0; allowed: a whole number from 1 to 4503599627370496"}},
 	{"burst on a window", limit("requests: 1, period: 1s, burst: 5, algorithm: sliding_log"), []string{
 		"4:48: descriptors[0].rate_limit.burst: found 5; allowed: no burst on a sliding_log, only on token_bucket, gcra and leaky_bucket",
 	}},
@@ -152,7 +152,13 @@ var badFiles = []struct {
 		"4:26: descriptors[0].rate_limit.requests: found 1001; allowed: 0 to 1000 for a sliding_log, which keeps a stamp per request; a sliding_window takes more",
 	}},
 	{"cannot be exact", limit("requests: 4294967291, period: 31622399999ms"), []string{
-		"4:46: descriptors[0].rate_limit.period: found 8783h59m59.999s beside 4294967291 requests and a burst of 4294967291, which cannot be counted exactly; allowed: a period in whole seconds or minutes for numbers this large",
+		"4:26: descriptors[0].rate_limit.requests: found 4294967291 in 8783h59m59.999s, which a token_bucket cannot count exactly; allowed: 142418 requests, or 31622399999 requests, or a period of 8783h59m0s, or a fixed_window, which counts every number",
+	}},
+	{"cannot be exact in a month", limit("algorithm: gcra, requests: 1000000000000000, period: 30d"), []string{
+		"4:43: descriptors[0].rate_limit.requests: found 1000000000000000 in 720h0m0s, which a gcra cannot count exactly; allowed: 999999999993600 requests, or 1000000000004400 requests, or a fixed_window, which counts every number",
+	}},
+	{"cannot be exact with a burst", limit("requests: 1000000000000000, period: 30d, burst: 1000000000000000"), []string{
+		"4:64: descriptors[0].rate_limit.burst: found 1000000000000000 beside 1000000000000000 requests in 720h0m0s, which a token_bucket cannot count exactly; allowed: at most 166799986198907 here, or 999999999993600 requests, or 1000000000004400 requests, or a fixed_window, which counts every number",
 	}},
 	{"postpaid", limit("requests: 1, period: 1s, postpaid: 1"), []string{"4:51: descriptors[0].rate_limit.postpaid: found the number 1; allowed: true, false or auto"}},
 	{"postpaid, a word", limit("unit: day, postpaid: always"), []string{`4:37: descriptors[0].rate_limit.postpaid: found the text "always"; allowed: true, false or auto`}},

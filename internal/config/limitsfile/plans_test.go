@@ -99,7 +99,7 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{"a plan again", "plans: {a: {unlimited: true}, a: {unlimited: true}}", `descriptors[0].plans.a: found the plan "a" again; allowed: each plan once`},
 		{"a plan without numbers", "plans: {a: {name: n}}", `descriptors[0].plans.a: found no numbers; allowed: requests with period, or requests_per_unit with unit`},
 		{"a plan that is no mapping", "plans: {a: 5}", `descriptors[0].plans.a: found the number 5; allowed: a rate_limit, with unlimited, name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, postpaid, replaces, enforce`},
-		{"wrong numbers in a list", "plans: {a: [{name: n, requests: x, period: 1s}]}", `descriptors[0].plans.a[0].requests: found the text "x"; allowed: a whole number from 0 to 4294967295`},
+		{"wrong numbers in a list", "plans: {a: [{name: n, requests: x, period: 1s}]}", `descriptors[0].plans.a[0].requests: found the text "x"; allowed: a whole number from 0 to 4503599627370496`},
 		{"an empty list", "plans: {a: []}", `descriptors[0].plans.a: found an empty list; allowed: at least one limit`},
 		{"a default that is no plan", "plans: {free: {unlimited: true}}\n  plan: fre", `descriptors[0].plan: found the text "fre" (free?); allowed: free`},
 		{"a default without plans", "plan: free", `descriptors[0].plan: found plan without plans; allowed: plan beside plans: the one of whoever has none assigned`},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
@@ -32,6 +33,7 @@ descriptors:
   - {key: uneven, rate_limit: {requests: 7, period: 1500ms, algorithm: fixed_window}}
   - {key: closed, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: most, rate_limit: {unit: second, requests_per_unit: 4294967295}}
+  - {key: more, rate_limit: {algorithm: fixed_window, requests: 4503599627370496, period: 1s}}
   - {key: free, rate_limit: {unlimited: true}}
   - {key: bare}
 `
@@ -160,6 +162,24 @@ func TestHitsAddendIsTheCost(t *testing.T) {
 	// Twice the largest cost of 32 bits does not wrap around.
 	servertest.WantShown(t, d.Ask("api", math.MaxUint32, "most=y", "most=y"),
 		"OVER_LIMIT; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s")
+}
+
+// The answer has 32 bits: what is more is the largest number, and the true one decides.
+func TestNumbersBeyond32BitsAreTheLargest(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, unitLimits)
+	ask := func(hits uint64) *rlsv3.RateLimitResponse {
+		r := servertest.Request("api", 1, "more=x")
+		r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+		return d.Send(r)
+	}
+	const full = "  4294967295/SECOND remaining 4294967295 reset 1s"
+	servertest.WantShown(t, ask(1), "OK; OK"+full)
+	servertest.WantShown(t, ask(1<<52-1<<32-1), "OK; OK"+full) // 2^32 remain
+	servertest.WantShown(t, ask(1<<32+1), "OVER_LIMIT; OVER_LIMIT"+full+"; retry-after: 1")
+	servertest.WantShown(t, ask(1), "OK; OK"+full)
+	servertest.WantShown(t, ask(1), "OK; OK  4294967295/SECOND remaining 4294967294 reset 1s")
+	servertest.WantShown(t, ask(1<<52+1), "OVER_LIMIT; OVER_LIMIT  4294967295/SECOND remaining 4294967294 reset 1s")
 }
 
 func TestDenialSaysWhenToRetry(t *testing.T) {

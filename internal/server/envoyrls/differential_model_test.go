@@ -241,8 +241,8 @@ func (m *model) charge(now int64, c *modelCharge) {
 		// an override counts on the same counter.
 		return
 	}
-	// Differs (huge costs): a count ends at MaxCost.
-	k := modelCounter{window(now, c), min(max(0, m.count(now, c)+c.cost), bucket.MaxCost)}
+	// Differs (huge costs): a count ends at MaxRequests.
+	k := modelCounter{window(now, c), min(max(0, m.count(now, c)+c.cost), bucket.MaxRequests)}
 	m.counters[c.key] = k
 	c.tell(now, k.count)
 }

@@ -203,7 +203,7 @@ func TestWrongIDsAndSettlementsAreRefused(t *testing.T) {
 		"descriptors: found no cost":                                 servertest.Settling("x", "user=alice"),
 		"descriptors is empty":                                       servertest.Settling("x"),
 		"descriptors[0].cost: found 18446744073709551615":            servertest.Settling("x", fmt.Sprint("user=alice:", uint64(math.MaxUint64))),
-		"descriptors[1].cost: found 4503599627370497; allowed: 0 to": servertest.Settling("x", "user=alice:1", fmt.Sprint("team=red:", int64(bucket.MaxCost+1))),
+		"descriptors[1].cost: found 4503599627370498; allowed: 0 to": servertest.Settling("x", "user=alice:1", fmt.Sprint("team=red:", int64(bucket.MaxCost+1))),
 	} {
 		var err error
 		switch r := r.(type) {

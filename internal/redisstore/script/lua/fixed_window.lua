@@ -46,9 +46,9 @@ makers[FIXED_WINDOW] = function(charging, capacity, period)
 
   local function charge(cost, count, now)
     if cost < 0 and count == 0 then return end
+    if cost > MAX_LEVEL - count then cost = MAX_LEVEL - count end
     count = count + cost
-    if count < 0 then count = 0 elseif count > MAX_LEVEL then count = MAX_LEVEL end
-    return write(now, count)
+    return write(now, count > 0 and count or 0)
   end
 
   local function give_back(cost, count, now, _, expires, taken)
