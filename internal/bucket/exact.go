@@ -93,8 +93,8 @@ func minToRefill(burst int64, period time.Duration) int64 {
 // are not found, and callers choose periods too, so that a search for all costs too much.
 const maxTried = 5650
 
-// divisors returns the divisors of n, in no order: all of them if n is at most
-// maxTried squared, otherwise those whose prime factors, but for one, are at most maxTried.
+// divisors returns the divisors of n, in no order: all of them if n is at most maxTried
+// squared. In a larger n, what is left after all factors up to maxTried counts as a prime.
 func divisors(n int64) []int64 {
 	all := []int64{1}
 	multiply := func(prime int64, times int) {
