@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -257,11 +257,11 @@ func TestResetsGiveOutTheLimitOnceEach(t *testing.T) {
 	const resets = 8
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		fmt.Fprintf(&limits, "  - {key: %s, rate_limit: {name: year, algorithm: %s, requests: 100, period: 365d}}\n", a, a)
 	}
 	daemons := startAll(t, 3, steered(t, limits.String(), redisFlags("cluster", redistest.Cluster(t)...)...)...)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		all := sendTakers(t, daemons)
 		at := all.sendTo(a.String()+"=k", 0)
 		for i := range resets {

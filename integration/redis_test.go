@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -27,7 +27,7 @@ import (
 func everyAlgorithm() string {
 	var b strings.Builder
 	b.WriteString("domain: all\ndescriptors:\n")
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {algorithm: %s, requests: 100, period: 365d}\n", a, a)
 	}
 	return b.String()
@@ -55,7 +55,7 @@ func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 			write(t, dir, "all.yaml", everyAlgorithm())
 			flags := append(redisFlags(tc.mode, tc.addrs()...), "--limits-path", dir)
 			daemons := []*daemon{start(t, flags...), start(t, flags...), start(t, flags...)}
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				var admitted atomic.Int64
 				var wait sync.WaitGroup
 				for i := range 30 {
@@ -330,7 +330,7 @@ func TestRefundIsGivenOutByAnotherDaemon(t *testing.T) {
 	write(t, dir, "all.yaml", everyAlgorithm())
 	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir)
 	one, other := start(t, flags...), start(t, flags...)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		entry := a.String() + "=k"
 		one.ask("all", 100, entry)
 		if ok(one.ask("all", 1, entry)) || ok(other.ask("all", 1, entry)) {

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -34,7 +34,7 @@ import (
 func recordedLimits(requests int) string {
 	var s strings.Builder
 	s.WriteString("domain: d\ndescriptors:\n")
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		fmt.Fprintf(&s, "  - {key: %s, rate_limit: {algorithm: %s, requests: %d, period: 700ms}}\n", a, a, requests)
 	}
 	fmt.Fprintf(&s, `  - key: both
@@ -52,7 +52,7 @@ func recordedLimits(requests int) string {
 // and refunds.
 func recordedRequest(r *rand.Rand, maxDescriptors int) *rlsv3.RateLimitRequest {
 	keys := []string{"both", "used", "some", "none"}
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		keys = append(keys, a.String())
 	}
 	request := &rlsv3.RateLimitRequest{Domain: "d"}

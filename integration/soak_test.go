@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -25,7 +26,7 @@ func soakLimits() (yaml string, limits map[string]int) {
 		limits[key] = n
 	}
 	b.WriteString("domain: all\ndescriptors:\n")
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		many := 20000
 		if a == bucket.SlidingLog {
 			many = 1000

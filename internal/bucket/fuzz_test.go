@@ -109,7 +109,7 @@ func newNamed(t *testing.T, b []byte, name string, a uint8) named {
 	for len(b) > 0 {
 		x.entries = append(x.entries, bucket.Entry{Key: next(), Value: next()})
 	}
-	algorithms := bucket.Algorithms()
+	algorithms := buckettest.Rates()
 	s := bucket.Spec{Name: name, Algorithm: algorithms[int(a)%len(algorithms)], Requests: 1, Period: time.Second}
 	x.limit = buckettest.NewLimit(t, s)
 	// What is left of a chooses whether the last value is shared, and a period

@@ -18,7 +18,7 @@ type passed struct{ at, cost int64 }
 // TestDecisionsFollowFromTheHistory decides each hit by the definition of the algorithm,
 // from the list of all hits that were admitted before, and compares.
 func TestDecisionsFollowFromTheHistory(t *testing.T) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			for seed := range uint64(100) {
 				r := rand.New(rand.NewPCG(seed, 0))
@@ -160,7 +160,7 @@ func TestLimitsAtTheirBoundsAreAsTheOracleSays(t *testing.T) {
 		}
 	})
 	t.Run("levels", func(t *testing.T) {
-		for _, a := range bucket.Algorithms() {
+		for _, a := range buckettest.Rates() {
 			for _, period := range []time.Duration{bucket.MinPeriod, bucket.MaxPeriod} {
 				l := limit(bucket.Spec{Algorithm: a, Requests: 1000, Period: period})
 				half := period.Microseconds() / 2

@@ -100,7 +100,7 @@ func TestMendMovesOnlyStatesOfAWrongClock(t *testing.T) {
 // A limit that is full when the clock comes back has a retry time of at most its
 // period, whatever the clock was, and after that time the hit is allowed.
 func TestMendedLimitsRecover(t *testing.T) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			for _, jump := range []time.Duration{11 * time.Second, 5 * time.Minute, 26 * time.Hour, 365 * 24 * time.Hour} {
 				l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 5 * time.Second})
@@ -126,7 +126,7 @@ func TestMendedLimitsRecover(t *testing.T) {
 // all hits, as TestDecisionsFollowFromTheHistory does, on a clock that jumps ahead and
 // comes back: then it changes the list as Mend promises.
 func TestDecisionsFollowFromTheHistoryWhenTheClockSteps(t *testing.T) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			mended := 0
 			for seed := range uint64(100) {

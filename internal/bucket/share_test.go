@@ -96,7 +96,7 @@ func randomSpec(r *rand.Rand) bucket.Spec {
 			return n
 		}
 	}
-	algorithms := bucket.Algorithms()
+	algorithms := buckettest.Rates()
 	s := bucket.Spec{
 		Name:           [...]string{"", "a"}[r.IntN(2)],
 		Algorithm:      algorithms[r.IntN(len(algorithms))],
@@ -161,7 +161,7 @@ func FuzzShare(f *testing.F) {
 	f.Add(uint8(1), int64(31_622_399_992/8), int64(31_622_399_992), int64(0), 2)
 	f.Add(uint8(3), int64(bucket.MaxRequests), int64(1), int64(0), math.MaxInt)
 	f.Fuzz(func(t *testing.T, a uint8, requests, ms, burst int64, n int) {
-		algorithms := bucket.Algorithms()
+		algorithms := buckettest.Rates()
 		s := bucket.Spec{
 			Algorithm: algorithms[int(a)%len(algorithms)],
 			Requests:  requests,

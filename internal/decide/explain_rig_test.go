@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
@@ -211,7 +212,7 @@ func randomRule(r *rand.Rand, s *strings.Builder, indent string, isPattern bool)
 }
 
 func randomLimit(r *rand.Rand, name string) string {
-	text := fmt.Sprintf("{algorithm: %s, requests: %d, period: %s", bucket.Algorithms()[r.IntN(6)], r.IntN(8), []string{"10s", "1m", "1d"}[r.IntN(3)])
+	text := fmt.Sprintf("{algorithm: %s, requests: %d, period: %s", buckettest.Rates()[r.IntN(6)], r.IntN(8), []string{"10s", "1m", "1d"}[r.IntN(3)])
 	if name != "" {
 		text += ", name: " + name
 		if name == "n2" && r.IntN(3) == 0 {

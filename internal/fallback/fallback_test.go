@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 const (
@@ -306,7 +307,7 @@ func TestFlappingStoreGrantsOneShare(t *testing.T) {
 
 // Charges count on when daemons come and go.
 func TestChargesCountOnWhenReplicasChange(t *testing.T) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			f := newFixture(t, local, 2)
 			h := hit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Minute}, "k", 30)

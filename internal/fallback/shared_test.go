@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 )
 
 // However many callers ask at once, a daemon admits exactly its share; a group, exactly
 // the smallest share of its limits.
 func TestExactlyTheShareIsAdmitted(t *testing.T) {
 	const callers, asks, replicas = 8, 50, 3
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			f := newFixture(t, local, replicas)
 			s := bucket.Spec{Algorithm: a, Requests: 301, Period: time.Hour}

@@ -19,7 +19,7 @@ func TestCommandIsMadeWithoutAllocations(t *testing.T) {
 	s := testStore(t, nil)
 	var requests []*script.Group
 	for i := range 200 {
-		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.Algorithms()[i%6], Requests: 3, Period: time.Hour})
+		l := buckettest.NewLimit(t, bucket.Spec{Algorithm: buckettest.Rates()[i%6], Requests: 3, Period: time.Hour})
 		h := testHit(s, l, fmt.Sprint(i), 1)
 		requests = append(requests, testRequest(s, script.Take, h), testRequest(s, script.Take, h, testHit(s, l, "b", 2)))
 	}

@@ -91,14 +91,14 @@ func TestFullLimitRecoversWhenTheClockStepsBack(t *testing.T) {
 			return s.Check(context.Background(), []bucket.Hit{h}, d)
 		},
 	}
-	states := len(bucket.Algorithms()) * len(calls)
+	states := len(buckettest.Rates()) * len(calls)
 	for _, step := range steps {
 		t.Run(fmt.Sprint(step.from, " to ", step.to), func(t *testing.T) {
 			t.Parallel()
 			s := newStepped(t)
 			s.clock.Set(step.from)
 			full := map[string][]bucket.Decision{}
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				for name := range calls {
 					h := minutely(t, a, name)
 					full[string(h.Key)] = take(t, s.store, h)
@@ -108,7 +108,7 @@ func TestFullLimitRecoversWhenTheClockStepsBack(t *testing.T) {
 				t.Errorf("%v states were mended before the step", n)
 			}
 			s.clock.Set(step.to)
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				for name, call := range calls {
 					h := minutely(t, a, name)
 					got := full[string(h.Key)]
@@ -124,7 +124,7 @@ func TestFullLimitRecoversWhenTheClockStepsBack(t *testing.T) {
 				t.Errorf("%v states were mended, want %d", n, states)
 			}
 			s.wantExpiries(states, time.Minute)
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				for name := range calls {
 					take(t, s.store, minutely(t, a, name))
 				}
@@ -144,11 +144,11 @@ func TestClockThatJumpsAheadIsTimeThatPassed(t *testing.T) {
 		t.Run(jump.String(), func(t *testing.T) {
 			t.Parallel()
 			s := newStepped(t)
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				take(t, s.store, minutely(t, a, "a"))
 			}
 			s.clock.Set(jump)
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				h := minutely(t, a, "a")
 				if d := take(t, s.store, h)[0]; !d.Allowed() || d.Remaining != 0 {
 					t.Errorf("%s: after the jump %+v", a, d)
@@ -157,7 +157,7 @@ func TestClockThatJumpsAheadIsTimeThatPassed(t *testing.T) {
 					t.Errorf("%s: after the jump, once more %+v", a, d)
 				}
 			}
-			s.wantExpiries(len(bucket.Algorithms()), time.Minute)
+			s.wantExpiries(len(buckettest.Rates()), time.Minute)
 			if n := s.mended(); n != 0 {
 				t.Errorf("%v states were mended", n)
 			}
@@ -174,7 +174,7 @@ func TestLimitsHoldWhenTheClockStepsBack(t *testing.T) {
 		t.Run(fmt.Sprint(step.from, " to ", step.to), func(t *testing.T) {
 			t.Parallel()
 			s := newStepped(t)
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				h := minutely(t, a, "a")
 				s.clock.Set(step.from)
 				take(t, s.store, h)
@@ -229,7 +229,7 @@ func TestMaxClockSkewBoundsWhatIsMended(t *testing.T) {
 			o := options(redisconn.Single, redistest.Single(t))
 			o.Clock, o.Metrics, o.MaxClockSkew = clock.Micros, metrics, tc.skew
 			s := open(t, o)
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 3, Period: 7 * time.Second})
 				before := take(t, s, hit(l, "a", 3))[0]
 				clock.Move(-tc.back)
@@ -255,7 +255,7 @@ func TestDenialAcrossTagsMends(t *testing.T) {
 	o.Clock, o.Metrics = clock.Micros, metrics
 	s := open(t, o)
 	var hits []bucket.Hit
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 3, Period: time.Minute})
 		hits = append(hits, hit(l, a.String(), 3))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -26,7 +27,7 @@ func TestRacesOverSlotsAdmitNoMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	o := options(redisconn.Cluster, redistest.Cluster(t)...)
 	stores := []*redisstore.Store{open(t, o), open(t, o), open(t, o)}
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			narrow := newLimit(t, bucket.Spec{Algorithm: a, Requests: 40, Period: 24 * time.Hour})
 			wide := newLimit(t, bucket.Spec{Algorithm: a, Requests: 900, Period: 24 * time.Hour})

@@ -95,7 +95,7 @@ type comparison struct {
 // comparedLimits are two of each algorithm, the second with new numbers under
 // the same keys.
 func comparedLimits(t *testing.T, r *rand.Rand) (limits []*bucket.Limit) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		for range 2 {
 			spec := bucket.Spec{Algorithm: a, Requests: r.Int64N(12), Period: time.Duration(1+r.IntN(4000)) * time.Millisecond, Postpaid: bucket.Postpaid(r.IntN(3))}
 			l := buckettest.NewLimit(t, spec)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -26,7 +27,7 @@ func TestDenialsAreAsWithoutMemory(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			s := newSideBySide(t, []time.Duration{time.Millisecond, 200 * time.Millisecond, time.Second}[r.IntN(3)])
 			var limits []*bucket.Limit
-			for _, a := range bucket.Algorithms() {
+			for _, a := range buckettest.Rates() {
 				for range 2 { // the second is new numbers on the same keys
 					l := newLimit(t, bucket.Spec{
 						Algorithm: a, Requests: r.Int64N(6), Period: time.Duration(1+r.IntN(3000)) * time.Millisecond,
@@ -74,7 +75,7 @@ func randomHits(r *rand.Rand, limits []*bucket.Limit) (hits []bucket.Hit) {
 func TestDenialsEndWithReturns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			s := newSideBySide(t, time.Second)
 			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour})
@@ -118,7 +119,7 @@ func TestDenialsEndWithReturns(t *testing.T) {
 // and when to retry.
 func TestDenialsSeeTakes(t *testing.T) {
 	t.Parallel()
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			s := newSideBySide(t, time.Second)
 			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour})
@@ -176,7 +177,7 @@ func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
 func TestDenialsEndByThemselves(t *testing.T) {
 	t.Parallel()
 	const memory = 300 * time.Millisecond
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			s := newSideBySide(t, memory)
 			h := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "long", 1)
@@ -212,7 +213,7 @@ func TestDenialsEndByThemselves(t *testing.T) {
 func TestDenialsCountFromTheirReply(t *testing.T) {
 	t.Parallel()
 	const onTheWay = 10 * time.Millisecond // to Redis, and back again
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			var clock, step atomic.Int64
 			clock.Store(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
@@ -268,7 +269,7 @@ func TestLastDenialStands(t *testing.T) {
 // When the limit of a hit Aside has room again, Redis is asked.
 func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
 	t.Parallel()
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			s := newSideBySide(t, time.Second)
 			enforced := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "enforced", 1)
@@ -295,7 +296,7 @@ func TestDenialsEndWithThoseOfLimitsAside(t *testing.T) {
 // again, so Redis is asked each time.
 func TestDenialsOfQuotasEndWithTheFirst(t *testing.T) {
 	t.Parallel()
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		s := newSideBySide(t, time.Second)
 		long := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: time.Hour}), "long", 1)
 		short := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 1, Period: 100 * time.Millisecond}), "short", 1)

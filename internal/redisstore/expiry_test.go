@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -20,7 +21,7 @@ func TestEveryKeyExpires(t *testing.T) {
 	addr := redistest.Single(t)
 	c := redistest.Client(t, addr)
 	const spare = 50 * time.Millisecond
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			for _, postpaid := range []bucket.Postpaid{bucket.PostpaidNever, bucket.PostpaidAlways} {
 				o := options(redisconn.Single, addr)
@@ -111,7 +112,7 @@ func TestPromotedClockBehindGivesNothingAway(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Single(t)
 	c := redistest.Client(t, addr)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			o := options(redisconn.Single, addr)
 			now, err := c.Time(context.Background()).Result()
@@ -157,7 +158,7 @@ func TestNoKeyExpiresBeforeItsState(t *testing.T) {
 	o := options(redisconn.Single, addr)
 	s := open(t, o)
 	ends := map[string]int64{} // in microseconds
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		for i := range int64(100) {
 			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 7 + i, Period: time.Hour})
 			h := hit(l, fmt.Sprint(i), 1)

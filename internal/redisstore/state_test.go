@@ -12,6 +12,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -65,7 +66,7 @@ func TestUnreadableStateFailsItsRequestAlone(t *testing.T) {
 	addr := redistest.Single(t)
 	c := redistest.Client(t, addr)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			o := options(redisconn.Single, addr)
 			s := open(t, o)

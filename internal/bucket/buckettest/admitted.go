@@ -60,7 +60,7 @@ func maxBetween(l *bucket.Limit, from, to int64) *big.Rat {
 // runSideBySide: while some daemons have the old rules and some the new ones, no
 // more is admitted than the larger limit allows.
 func runSideBySide(t *testing.T, h Harness) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		for _, larger := range []bucket.Spec{
 			{Algorithm: a, Requests: 15, Period: time.Minute},
 			{Algorithm: a, Requests: 10, Period: 30 * time.Second},

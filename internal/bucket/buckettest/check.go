@@ -11,7 +11,7 @@ import (
 // does, and so does a second check.
 func checkAgrees(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		for _, charging := range chargings {
 			l := charging.of(t, bucket.Spec{Algorithm: a, Requests: 10, Period: still})
 			for _, used := range []int64{0, 4, 10, 12} {
@@ -54,7 +54,7 @@ func agree(t *testing.T, s bucket.Store, x bucket.Hit) {
 func checkOfAGroup(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	var hits []bucket.Hit
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		plain := Hit(stillLimit(t, a, 10), a.String(), 4)
 		post := Hit(NewLimit(t, bucket.Spec{Name: "post", Algorithm: a, Requests: 10, Period: still, Postpaid: bucket.PostpaidAlways}), a.String(), 4)
 		refund := Hit(stillLimit(t, a, 10), a.String()+" refund", 4)

@@ -59,7 +59,7 @@ func runLaws(t *testing.T, h Harness) {
 // on subjects of their own.
 func eachAlgorithm(t *testing.T, requests, cost int64) []bucket.Hit {
 	var hits []bucket.Hit
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		hits = append(hits, Hit(stillLimit(t, a, requests), a.String(), cost))
 	}
 	return hits
@@ -91,7 +91,7 @@ func denialIsFree(t *testing.T, h Harness) {
 
 func postpaidInADeniedGroup(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		spec := bucket.Spec{Name: "post", Algorithm: a, Requests: 10, Period: still, Postpaid: bucket.PostpaidAlways}
 		post := Hit(NewLimit(t, spec), a.String(), 4)
 		normal := Hit(stillLimit(t, a, 3), a.String(), 1)
@@ -247,7 +247,7 @@ func costsHaveBounds(t *testing.T, h Harness) {
 func limitsAreApart(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	var hits []bucket.Hit
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		for _, name := range []string{"", "a", "b", a.String(), "a#b", ":a"} {
 			l := NewLimit(t, bucket.Spec{Name: name, Algorithm: a, Requests: 1, Period: still})
 			hits = append(hits, Hit(l, "one", 1))
@@ -337,7 +337,7 @@ func largeGroups(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	var hits []bucket.Hit
 	for i := range 200 {
-		a := bucket.Algorithms()[i%len(bucket.Algorithms())]
+		a := Rates()[i%len(Rates())]
 		hits = append(hits, Hit(stillLimit(t, a, 2), fmt.Sprint(i), 1))
 	}
 	for i, want := range []bool{true, true, false} {

@@ -70,7 +70,7 @@ const latest = int64(4e15)
 // RandomTrace makes up a trace and lets the oracle decide it.
 func RandomTrace(c Choices, opt Options) *Trace {
 	if len(opt.Algorithms) == 0 {
-		opt.Algorithms = bucket.Algorithms()
+		opt.Algorithms = Rates()
 	}
 	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{Large: map[bucket.Algorithm]int{}}, algorithms: opt.Algorithms, reserves: opt.Reserves}
 	g.trace.Mended = g.oracle.mended

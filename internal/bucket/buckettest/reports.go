@@ -9,7 +9,7 @@ import (
 
 func reportInADeniedGroup(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		report := Hit(reportedLimit(t, bucket.Spec{Name: "used", Algorithm: a, Requests: 10, Period: still}), a.String(), 4)
 		full := Hit(stillLimit(t, a, 3), a.String()+" full", 3)
 		Take(t, s, full)
@@ -37,7 +37,7 @@ func reportInADeniedGroup(t *testing.T, h Harness) {
 
 func denialBesideReports(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		l := NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: still, Postpaid: bucket.PostpaidAuto})
 		plain, report := Hit(l, a.String(), 4), Hit(l.Reported(), a.String(), 7)
 		Take(t, s, report)
@@ -62,7 +62,7 @@ func denialBesideReports(t *testing.T, h Harness) {
 func reportMerges(t *testing.T, h Harness) {
 	for name, reportFirst := range map[string]bool{"the report first": true, "the report last": false} {
 		s := h.Open(t, nil)
-		for _, a := range bucket.Algorithms() {
+		for _, a := range Rates() {
 			l := NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: still, Postpaid: bucket.PostpaidAuto})
 			group := []bucket.Hit{Hit(l.Reported(), a.String()+name, 7), Hit(l, a.String()+name, 4)}
 			if !reportFirst {

@@ -15,7 +15,7 @@ import (
 // for each reset. stores share their states, as those of daemons do; reset returns once
 // no store knows anything of the states of the keys.
 func RunResets(t *testing.T, stores []bucket.Store, reset func(t *testing.T, keys []string)) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			const narrow, wide = 20, 30
 			hits := []bucket.Hit{

@@ -16,7 +16,7 @@ func withRole(h bucket.Hit, r bucket.Role) bucket.Hit {
 // allowed.
 func asideHasNoSay(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		enforced := Hit(stillLimit(t, a, 3), a.String()+" enforced", 1)
 		aside := withRole(Hit(stillLimit(t, a, 2), a.String()+" aside", 1), bucket.Aside)
 		for i, want := range []struct {
@@ -46,7 +46,7 @@ func asideHasNoSay(t *testing.T, h Harness) {
 // nothing.
 func oneQuotaIsEnough(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		enforced := Hit(stillLimit(t, a, 9), a.String()+" enforced", 1)
 		small := withRole(Hit(stillLimit(t, a, 1), a.String()+" small", 1), bucket.Quota(1))
 		left := withRole(Hit(stillLimit(t, a, 2), a.String()+" left", 1), bucket.Quota(2))
@@ -79,7 +79,7 @@ func oneQuotaIsEnough(t *testing.T, h Harness) {
 // nothing else.
 func rolesGiveBack(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		name := func(s string) string { return fmt.Sprint(a, " ", s) }
 		hits := []bucket.Hit{
 			Hit(stillLimit(t, a, 5), name("enforced"), 2),
@@ -107,7 +107,7 @@ func rolesGiveBack(t *testing.T, h Harness) {
 // roles.
 func equalKeysTakeTheStricterRole(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		x := Hit(stillLimit(t, a, 3), a.String(), 2)
 		other := Hit(stillLimit(t, a, 3), a.String()+" other", 1)
 		if d := Take(t, s, withRole(x, bucket.Aside), other, x); d[0].Allowed() || d[2].Allowed() || d[1].Remaining != 3 {

@@ -30,7 +30,7 @@ func runShared(t *testing.T, h Harness) {
 			return stores
 		}
 	}
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			stores := open(t, daemons)
 			x := Hit(stillLimit(t, a, limited), "x", 1)

@@ -99,7 +99,7 @@ func runTraces(t *testing.T, h Harness) {
 	const workers = 4
 	var mended, large Counts
 	if len(h.Algorithms) == 0 {
-		h.Algorithms = bucket.Algorithms()
+		h.Algorithms = Rates()
 	}
 	t.Run("workers", func(t *testing.T) { runWorkers(t, h, workers, &mended, &large) })
 	for _, a := range h.Algorithms {

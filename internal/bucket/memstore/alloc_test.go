@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 )
 
@@ -35,7 +36,7 @@ func TestRenewalDoesNotAllocate(t *testing.T) {
 func TestTakeDoesNotAllocate(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 1000})
 	defer s.Close()
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 1000, Period: time.Hour})
 			hits := []bucket.Hit{hit(l, "a", 1), hit(l, "b", 1)}

@@ -161,7 +161,7 @@ func TestFullStoreDecidesNewKeysByItsPolicy(t *testing.T) {
 // A take that a full store allowed and forgot is not given back: that would give back
 // what others took.
 func TestGiveBackSkipsForgottenTakes(t *testing.T) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			var now atomic.Int64
 			now.Store(1e15)
@@ -282,7 +282,7 @@ func TestNoRoomForAKeyWithoutASay(t *testing.T) {
 // What a full store allows without remembering it is told what a new key is,
 // but no moment to give it back to.
 func TestForgottenTakesAreToldAsNew(t *testing.T) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		for _, cost := range []int64{1, 3} {
 			clock := func() int64 { return 1e15 }
 			full := memstore.New(memstore.Options{MaxKeys: 1, Clock: clock})

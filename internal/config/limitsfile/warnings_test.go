@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 )
@@ -195,9 +196,9 @@ func TestLimitsThatNeverBindAreWarnings(t *testing.T) {
 // randomLimit writes a limit with numbers small enough to be met; or so large,
 // and so close together, that buckets count in different quanta.
 func randomLimit(r *rand.Rand, large bool) string {
-	a := bucket.Algorithms()[r.IntN(6)]
+	a := buckettest.Rates()[r.IntN(6)]
 	if large {
-		a = bucket.Algorithms()[r.IntN(4)]
+		a = buckettest.Rates()[r.IntN(4)]
 		s := fmt.Sprintf("algorithm: %s, requests: %d, period: %ds", a, []int64{1<<32 - 5, 1<<32 - 6, 1 << 31, 1<<31 - 1}[r.IntN(4)], []int{1, 2, 7, 60, 120, 3600}[r.IntN(6)])
 		if a.IsBucket() && r.IntN(2) == 0 {
 			s += fmt.Sprintf(", burst: %d", 1<<32-1-r.IntN(3)*1_000_000)

@@ -8,7 +8,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
@@ -213,11 +213,11 @@ func TestHeadersStayWithinQuotaAndWindow(t *testing.T) {
 	t.Parallel()
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		fmt.Fprintf(&limits, "  - {key: %s, rate_limit: {name: n, algorithm: %s, requests: 10, period: 1m}}\n", a, a)
 	}
 	d := servertest.Start(t, limits.String(), servertest.WithHeaders("ietf"))
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		for remaining := 9; remaining >= 0; remaining -= 3 {
 			r := d.Ask("api", 1, a.String()+"=x")
 			got := headers(r)

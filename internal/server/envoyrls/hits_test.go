@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
@@ -69,7 +70,7 @@ func TestCostsAreCut(t *testing.T) {
 func TestEveryAlgorithmRefunds(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, overriddenLimits)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		key := a.String() + "=refunded"
 		d.Ask("api", 10, key)
 		before := d.Send(servertest.Charging(t, 0, []string{"-3"}, key)).GetStatuses()[0].GetLimitRemaining()

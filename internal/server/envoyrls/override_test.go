@@ -10,6 +10,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
@@ -43,7 +44,7 @@ func wantOverride(d *servertest.Daemon, cost uint32, descriptor, limit, want str
 func TestOverrideCarriesTheState(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, overriddenLimits)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			key := a.String() + "=x"
 			remaining := func(r *rlsv3.RateLimitResponse) string {

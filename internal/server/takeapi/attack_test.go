@@ -23,6 +23,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
@@ -40,7 +41,7 @@ func ofAlgorithm(a bucket.Algorithm, value string, cost uint64) *ratelimitv1.Tak
 func TestHostileGiveBacksGainNothing(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.TakeLimits)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		other := ofAlgorithm(a, "other", 3)
 		d.SendTake(other)
 		random := rand.New(rand.NewPCG(1, uint64(a)))
@@ -76,7 +77,7 @@ func TestHostileGiveBacksGainNothing(t *testing.T) {
 func TestGiveBackReturnsToItsOwnLimitsOnce(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.TakeLimits)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		mine, others := ofAlgorithm(a, "mine", 3), ofAlgorithm(a, "others", 3)
 		taken := d.SendTake(mine)
 		d.SendTake(others)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -37,7 +38,7 @@ func startPair(t *testing.T, limits string) (d *servertest.Daemon, another func(
 // know how much of it still counts, and could admit too much.
 func TestGiveBackToChangedLimitsIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		second := fmt.Sprintf("algorithm: %s, requests: 100, period: 1s", a)
 		hour := fmt.Sprintf("algorithm: %s, requests: 100, period: 1h", a)
 		for _, c := range []struct {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -25,7 +26,7 @@ func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.TakeLimits)
 	var names []string
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		names = append(names, a.String()+"=x:3")
 	}
 	names = append(names, "free=x", "shadow=x", "several=x:2", "unknown=x", "paid=x:2", "gcra=peek:0")

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/openapitest"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
@@ -189,7 +190,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 		}}
 	})
 	several := []string{"free=x", "shadow=x", "several=x:2", "paid=x:3"}
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		several = append(several, a.String()+"=x:3")
 	}
 	body := func(m proto.Message) string {

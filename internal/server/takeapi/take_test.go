@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -73,7 +74,7 @@ func TestTakeTellsEverything(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.TakeLimits)
 	now := d.Clock.Micros()
-	for i, a := range bucket.Algorithms() {
+	for i, a := range buckettest.Rates() {
 		got := d.Take("free=x", a.String()+"=x:3")
 		want := &ratelimitv1.TakeResponse{Allowed: true, Limits: []*ratelimitv1.Limit{{
 			DescriptorIndex: 1, Name: "n", Algorithm: ratelimitv1.Algorithm(i + 1),
