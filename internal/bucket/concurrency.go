@@ -8,22 +8,23 @@ package bucket
 // of the hit gets, and also while the requests are 0, which deny all else; a holder
 // without a slot releases nothing.
 //
-// A denial has no retry time: a slot may be released at any moment, so the end of the
-// first hold says little.
+// A denial has no retry time: a slot may be released at any moment. It says when the
+// first hold ends that makes room, see Decision.FreeAtLatest.
+//
+// A holder that has lapsed is remembered for one more hold, so that a release that comes
+// too late is told from one of somebody who never held. It does not count.
 //
 // Each write of a state has a moment of its own, later than the one before, so that
 // no two holds of a key end at the same moment. A give-back frees the slot only if the
 // holder's end is the one that the take wrote: then nobody has renewed since, and it is
 // not the slot of a later take. So the clock of a key runs ahead of the store's, by one
 // microsecond for each write beyond the first that comes in the same microsecond.
-//
-// It is not listed yet: no limits file and no API knows it, see Algorithms.
 
 // MaxHolders bounds the requests of a concurrency: that many may hold at once.
 const MaxHolders = 10_000
 
-// maxDropped is the most lapsed holders that a take removes, so that no take pays for
-// all that lapsed. They do not count; they only take room.
+// maxDropped is the most holders that a take removes of those that lapsed a hold ago or
+// more, so that no take pays for all of them. They only take room.
 const maxDropped = 16
 
 func concurrency() algorithm {
@@ -33,7 +34,7 @@ func concurrency() algorithm {
 		decide:         (*Limit).decideConcurrency,
 		charge:         (*Limit).chargeConcurrency,
 		giveBack:       (*Limit).giveBackConcurrency,
-		remaining:      func(l *Limit, s *State) int64 { return max(0, l.Capacity-s.Holders.count(s.Last)) },
+		remaining:      func(l *Limit, s *State) int64 { return max(0, l.Capacity-s.Level) },
 		mend:           (*Limit).mendConcurrency,
 		numbers:        func(l *Limit) [4]int64 { return [4]int64{l.PeriodMicros} },
 	}
@@ -51,11 +52,12 @@ func (l *Limit) decideConcurrency(s *State, clock int64, demand Demand) Decision
 	now := holdersNow(s, clock)
 	held := s.Holders.count(now)
 	d := Decision{At: now, Remaining: max(0, l.Capacity-held)}
-	if clock < s.Expires {
-		d.ResetAfter = micros(s.Expires - clock)
+	if reset := s.heldUntil() - clock; reset > 0 {
+		d.ResetAfter = micros(reset)
 	}
 	switch {
 	case demand.Cost < 0:
+		d.Released = s.Holders.released(demand.Holder, now, l.PeriodMicros)
 	case l.Capacity == 0, demand.Cost > 1, demand.Cost == 1 && demand.Holder == "":
 		d.RetryAfter = Never
 	case s.holds(demand.Holder, now):
@@ -64,8 +66,24 @@ func (l *Limit) decideConcurrency(s *State, clock int64, demand Demand) Decision
 		}
 	case held+demand.Pending >= l.Capacity:
 		d.RetryAfter = Unknown
+		if end := s.Holders.endAfter(now, held+demand.Pending-l.Capacity); end != 0 {
+			d.Wait = micros(end - clock)
+		}
 	}
 	return d
+}
+
+// heldUntil returns the moment from which nobody holds if all is left alone, and the
+// moments of the key are those of the clock again.
+func (s *State) heldUntil() int64 { return max(s.Last+1, s.Holders.lastEnd()) }
+
+// keepHolders sets until when the state is kept: until nobody who has lapsed is
+// remembered.
+func (s *State) keepHolders(hold int64) {
+	s.Expires = s.Last + 1
+	if s.Holders != nil {
+		s.Expires = max(s.Expires, s.Holders.lastEnd()+hold)
+	}
 }
 
 // holds reports whether a holder has a slot at now.
@@ -78,50 +96,65 @@ func (l *Limit) chargeConcurrency(s *State, clock int64, demand Demand) (wrote b
 	now := holdersNow(s, clock)
 	switch {
 	case demand.Cost < 0:
-		return s.release(demand.Holder, clock, now)
+		return s.release(demand.Holder, clock, now, l.PeriodMicros)
 	case demand.Holder == "":
 		return false
 	case s.Holders == nil:
 		s.Holders = new(Holders)
 	default:
-		s.Holders.drop(now, maxDropped)
+		s.Holders.drop(now-l.PeriodMicros, maxDropped)
 	}
 	s.Holders.put(demand.Holder, now+l.PeriodMicros)
-	s.Last, s.Expires = now, s.Holders.lastEnd()
+	s.Last, s.Level = now, s.Holders.count(now)
+	s.keepHolders(l.PeriodMicros)
 	return true
 }
 
-// release frees the slot of a holder, and reports whether it had one.
-func (s *State) release(holder string, clock, now int64) bool {
-	if !s.holds(holder, now) {
+// release frees the slot of a holder, and reports whether it had one. One that has
+// lapsed is forgotten.
+func (s *State) release(holder string, clock, now, hold int64) bool {
+	i := s.Holders.find(holder)
+	if i < 0 {
 		return false
 	}
-	s.Holders.remove(s.Holders.find(holder), 1)
-	switch {
-	case s.Holders.count(now) > 0:
-		s.Last, s.Expires = now, s.Holders.lastEnd()
-	case clock > s.Last:
+	hasLapsed := s.Holders.byEnd[i].end <= now
+	s.Holders.remove(i, 1)
+	if s.Holders.isEmpty() {
+		s.Holders = nil
+	}
+	if hasLapsed {
+		return false // which changes nothing that counts
+	}
+	if s.Level = s.Holders.count(now); s.Level > 0 {
+		s.Last = now
+	}
+	if s.keepHolders(hold); s.Expires <= clock {
 		s.clear() // from here on all moments are later by themselves
-	default:
-		s.Holders, s.Expires = nil, s.Last+1
 	}
 	return true
 }
 
 func (l *Limit) giveBackConcurrency(s *State, clock int64, demand Demand, took, _ Portion) {
-	if i := s.Holders.find(demand.Holder); i >= 0 && s.Holders.byEnd[i].end == took.At+l.PeriodMicros {
-		s.release(demand.Holder, clock, holdersNow(s, clock))
+	now := holdersNow(s, clock)
+	i := s.Holders.find(demand.Holder)
+	if i < 0 {
+		return
+	}
+	if end := s.Holders.byEnd[i].end; end == took.At+l.PeriodMicros && end > now {
+		s.release(demand.Holder, clock, now, l.PeriodMicros)
 	}
 }
 
 // mendConcurrency lets those who held at the last moment hold at clock, at most as long
 // as one who takes at clock.
 func (l *Limit) mendConcurrency(s *State, clock, _ int64) bool {
-	s.Expires = clock + 1
 	if s.Holders != nil {
 		s.Holders.cut(s.Last, clock+l.PeriodMicros)
-		s.Expires = max(s.Expires, s.Holders.lastEnd())
+	}
+	if s.Holders.isEmpty() {
+		s.Holders = nil
 	}
 	s.Last = clock
+	s.keepHolders(l.PeriodMicros)
 	return true
 }

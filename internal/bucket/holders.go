@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Holders are those who hold a slot of a concurrency, each with the moment at which its
-// hold ends. One that has lapsed stays until it is dropped. nil holds nobody.
+// Holders are those who hold a slot of a concurrency, or have lapsed not long ago, each
+// with the moment at which its hold ends. nil holds nobody.
 type Holders struct {
 	byEnd []holding // the first to end first
 	// ends has the end of each, if there were more than fewHolders; otherwise nil.
@@ -63,8 +63,41 @@ func (s *Holders) find(holder string) int {
 	return first + i
 }
 
-// lastEnd returns the end of the holder that ends last. There is one.
-func (s *Holders) lastEnd() int64 { return s.byEnd[len(s.byEnd)-1].end }
+func (s *Holders) isEmpty() bool { return s == nil || len(s.byEnd) == 0 }
+
+// lastEnd returns the end of the holder that ends last, or 0 if there is none.
+func (s *Holders) lastEnd() int64 {
+	if s.isEmpty() {
+		return 0
+	}
+	return s.byEnd[len(s.byEnd)-1].end
+}
+
+// endAfter returns when the hold of the n-th holder, from 0 on, of those that end after
+// the moment at ends, or 0 if there are not so many.
+func (s *Holders) endAfter(at, n int64) int64 {
+	if s == nil {
+		return 0
+	}
+	if i := s.firstAfter(at) + int(n); i < len(s.byEnd) {
+		return s.byEnd[i].end
+	}
+	return 0
+}
+
+// released returns what a release by a holder finds at now.
+func (s *Holders) released(holder string, now, hold int64) Released {
+	i := s.find(holder)
+	switch {
+	case i < 0:
+		return ReleasedNothing
+	case s.byEnd[i].end > now:
+		return ReleasedSlot
+	case s.byEnd[i].end > now-hold:
+		return ReleasedTooLate
+	}
+	return ReleasedNothing
+}
 
 // put sets a holder's end, whether it held before or not.
 func (s *Holders) put(holder string, end int64) {
@@ -114,14 +147,12 @@ func (s *Holders) remove(i, n int) {
 // drop removes at most n of those who end at the moment at or before.
 func (s *Holders) drop(at int64, n int) { s.remove(0, min(s.firstAfter(at), n)) }
 
-// cut makes all holds end at the moment latest at the latest, and those that ended at the
-// moment at or before lapsed, whatever the clock says.
+// cut removes those who ended at the moment at or before, and makes the other holds end
+// at the moment latest at the latest.
 func (s *Holders) cut(at, latest int64) {
+	s.remove(0, s.firstAfter(at))
 	for i := range s.byEnd {
 		h := &s.byEnd[i]
-		if h.end <= at {
-			h.end = 0
-		}
 		h.end = min(h.end, latest)
 		if s.ends != nil {
 			s.ends[h.holder] = h.end

@@ -13,10 +13,12 @@ type State struct {
 	// goes back to an earlier moment.
 	Last int64
 	// Expires is the moment from which the state counts as the zero State, under
-	// the numbers of the last write.
+	// the numbers of the last write. That of a concurrency counts nothing any more for
+	// a hold before.
 	Expires int64
 	// Level is a bucket's debt in units of 1/Unit token, the count of a fixed
-	// window, or the sum of the counts of Spans.
+	// window, the sum of the counts of Spans, or how many of Holders had a slot right
+	// after the last write.
 	Level int64
 	// Unit is how many units of Level make a token of a bucket.
 	Unit int64
@@ -94,7 +96,8 @@ type Decision struct {
 	// ResetAfter is how long until the limit is full again if left alone.
 	ResetAfter time.Duration
 	// Wait is how long a caller of a leaky_bucket holds this hit to get an
-	// even stream: the time in which the hits before it drain.
+	// even stream: the time in which the hits before it drain. Where RetryAfter is
+	// Unknown, it is FreeAtLatest.
 	Wait time.Duration
 	// At is the moment of the decision on the key's own clock, in microseconds
 	// since the Unix epoch; a give-back needs it. It is 0 if there is nothing to
@@ -104,6 +107,8 @@ type Decision struct {
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool
+	// Released is what the release of a holder found; it is 0 in all other decisions.
+	Released Released
 	// RememberedAt is the moment at which a denial was repeated from memory, in
 	// microseconds since the Unix epoch, on the key's own clock as far as it is known: by
 	// the time that has passed since the clock was last heard of. It is 0 in all other
@@ -119,5 +124,35 @@ type Decision struct {
 
 // Allowed reports whether the hit was allowed.
 func (d Decision) Allowed() bool { return d.RetryAfter == 0 }
+
+// FreeAtLatest is how long until a hit that was denied with an Unknown retry time is
+// allowed even if nobody releases, as long as nobody renews or takes: until the first
+// hold ends that makes room. It is 0 for all other hits, and for one of more holders in
+// a request than there are slots.
+func (d Decision) FreeAtLatest() time.Duration {
+	if d.RetryAfter != Unknown {
+		return 0
+	}
+	return d.Wait
+}
+
+// Released is what the release of a holder's slot found.
+type Released uint8
+
+// What a release finds.
+const (
+	// ReleasedNothing: the holder has no slot, and had none within the last hold.
+	ReleasedNothing Released = iota
+	// ReleasedSlot: the slot is free from now on.
+	ReleasedSlot
+	// ReleasedTooLate: the slot had lapsed before, not longer than a hold ago. A store
+	// may forget that sooner if the hold has changed.
+	ReleasedTooLate
+)
+
+// String returns its name, as in a label.
+func (r Released) String() string {
+	return [...]string{"nothing", "slot", "too_late"}[r]
+}
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

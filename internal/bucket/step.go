@@ -77,7 +77,11 @@ func (l *Limit) written(s *State, clock int64) (remaining int64, reset time.Dura
 	if s.Expires == 0 {
 		return l.Capacity, 0
 	}
-	return l.algorithm().remaining(l, s), micros(s.Expires - clock)
+	until := s.Expires
+	if l.algorithm().hasHolders {
+		until = max(clock, s.heldUntil()) // it is kept for longer
+	}
+	return l.algorithm().remaining(l, s), micros(until - clock)
 }
 
 // GiveBack takes out of the state what a hit, decided at the moment at, still

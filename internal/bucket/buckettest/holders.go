@@ -23,6 +23,8 @@ func RunHolders(t *testing.T, h Harness) {
 		{"a give-back is whole when the clock is as far back as may be", giveBackAtTheSkew},
 		{"new numbers take nothing away", newNumbersOfHolders},
 		{"a limit of none may be released from", releaseFromALimitOfNone},
+		{"a release says what it found", releaseSaysWhatItFound},
+		{"a denial says when a slot is free at the latest", freeAtLatest},
 		{"never more hold than may", neverMoreHold},
 	} {
 		t.Run(l.name, func(t *testing.T) { l.test(t, h) })
@@ -249,6 +251,81 @@ func releaseFromALimitOfNone(t *testing.T, h Harness) {
 	setClock(-time.Hour) // a wrong clock wrote it
 	wantTake(t, s, by(none, "c", -1), 0, 0)
 	wantTake(t, s, by(l, "", 0), 0, 3)
+}
+
+// wantRelease releases a holder's slot, and fails t unless that finds this.
+func wantRelease(t *testing.T, s bucket.Store, h bucket.Hit, found bucket.Released) {
+	t.Helper()
+	h.Cost = -1
+	if d := Check(t, s, h)[0]; d.Released != found {
+		t.Errorf("a check of a release by %q finds %v, want %v", h.Holder, d.Released, found)
+	}
+	if d := Take(t, s, h)[0]; d.Released != found || !d.Allowed() {
+		t.Errorf("a release by %q gets %+v, want that it finds %v", h.Holder, d, found)
+	}
+}
+
+func releaseSaysWhatItFound(t *testing.T, h Harness) {
+	s, setClock := openNow(t, h)
+	l := concurrencyOf(t, 9)
+	a, b, c := by(l, "a", 1), by(l, "b", 1), by(l, "c", 1)
+	wantRelease(t, s, a, bucket.ReleasedNothing)
+	Take(t, s, a)
+	wantRelease(t, s, by(l, "", 1), bucket.ReleasedNothing)
+	wantRelease(t, s, a, bucket.ReleasedSlot)
+	wantRelease(t, s, a, bucket.ReleasedNothing)
+	const second = time.Second
+	setClock(second)
+	Take(t, s, a)
+	setClock(2 * second)
+	Take(t, s, b)
+	setClock(3 * second)
+	Take(t, s, c)
+	setClock(time.Minute + second)
+	if d := Take(t, s, by(l, "", 0))[0]; d.Remaining != 7 || d.Released != bucket.ReleasedNothing {
+		t.Errorf("once a has lapsed, a look gets %+v", d)
+	}
+	wantRelease(t, s, a, bucket.ReleasedTooLate)
+	wantRelease(t, s, a, bucket.ReleasedNothing)
+	setClock(2*time.Minute + 2*second - 1*us)
+	wantRelease(t, s, b, bucket.ReleasedTooLate)
+	setClock(2*time.Minute + 3*second)
+	wantRelease(t, s, c, bucket.ReleasedNothing) // it was too long ago
+	wantRemaining(t, s, by(l, "", 0), 9)
+	// Who takes again after lapsing has a slot like any other.
+	Take(t, s, a)
+	setClock(3*time.Minute + 4*second)
+	Take(t, s, a)
+	wantRelease(t, s, a, bucket.ReleasedSlot)
+	wantRemaining(t, s, by(l, "", 0), 9)
+}
+
+func freeAtLatest(t *testing.T, h Harness) {
+	s, setClock := openNow(t, h)
+	wide, narrow := concurrencyOf(t, 3), concurrencyOf(t, 1)
+	for i, holder := range []string{"a", "b", "c"} {
+		setClock(time.Duration(i) * time.Second)
+		Take(t, s, by(wide, holder, 1))
+	}
+	setClock(10 * time.Second)
+	if d := Take(t, s, by(wide, "d", 1))[0]; d.RetryAfter != bucket.Unknown || d.FreeAtLatest() != 50*time.Second {
+		t.Errorf("while three of three hold, it gets %+v", d)
+	}
+	if d := Take(t, s, by(wide, "", 0))[0]; d.RetryAfter != bucket.Unknown || d.FreeAtLatest() != 50*time.Second {
+		t.Errorf("while three of three hold, a look gets %+v", d)
+	}
+	if d := Take(t, s, by(narrow, "d", 1))[0]; d.FreeAtLatest() != 52*time.Second {
+		t.Errorf("while three of one hold, it gets %+v", d)
+	}
+	Take(t, s, by(wide, "a", 1)) // again
+	if d := Take(t, s, by(wide, "d", 1), by(wide, "e", 1)); d[0].FreeAtLatest() != 51*time.Second || d[1].FreeAtLatest() != 51*time.Second {
+		t.Errorf("while three of three hold, two get %+v", d)
+	}
+	Take(t, s, by(wide, "b", -1))
+	if d := Take(t, s, by(wide, "d", 1), by(wide, "e", 1), by(wide, "f", 1), by(wide, "g", 1)); !d[0].Allowed() || d[0].FreeAtLatest() != 0 ||
+		d[1].FreeAtLatest() != 52*time.Second || d[3].FreeAtLatest() != 52*time.Second {
+		t.Errorf("four for one slot get %+v", d)
+	}
 }
 
 // neverMoreHold: however many take, renew, release and give back at once, no more than

@@ -2,19 +2,32 @@ package buckettest
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// holders is the memory of a concurrency: when the hold of each holder ends. Its clock is
-// later than all its writes, so that no two of them share a moment.
+// holders is the memory of a concurrency: when the hold of each holder ends, or ended.
+// Its clock is later than all its writes, so that no two of them share a moment. It
+// remembers who has lapsed for as long as the hold was at the last write.
 type holders struct {
 	ends  map[string]int64
 	wrote int64
+	hold  int64
+	held  int64 // right after the last change
 }
 
 func (m *holders) expires() int64 {
+	last := m.wrote + 1
+	for _, end := range m.ends {
+		last = max(last, end+m.hold)
+	}
+	return last
+}
+
+// freeAt is when nobody holds any more.
+func (m *holders) freeAt() int64 {
 	last := m.wrote + 1
 	for _, end := range m.ends {
 		last = max(last, end)
@@ -31,8 +44,12 @@ func (m *holders) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.
 
 // living returns the holders whose hold has not ended.
 func (m *holders) living(l *bucket.Limit, clock int64) map[string]int64 {
+	return m.endingAfter(m.now(l, clock))
+}
+
+func (m *holders) endingAfter(at int64) map[string]int64 {
 	living := maps.Clone(m.ends)
-	maps.DeleteFunc(living, func(_ string, end int64) bool { return end <= m.now(l, clock) })
+	maps.DeleteFunc(living, func(_ string, end int64) bool { return end <= at })
 	return living
 }
 
@@ -49,6 +66,7 @@ func (m *holders) decide(h bucket.Hit, clock, pending int64) (d bucket.Decision,
 	_, holds := m.living(h.Limit, clock)[h.Holder]
 	switch {
 	case h.Cost < 0:
+		d.Released = m.released(h, clock)
 	case h.Cost > 1 || h.Cost == 1 && h.Holder == "" || h.Limit.Requests == 0:
 		d.RetryAfter = bucket.Never
 	case holds && h.Cost == 1:
@@ -58,13 +76,41 @@ func (m *holders) decide(h bucket.Hit, clock, pending int64) (d bucket.Decision,
 		takes = h.Cost == 1
 	default:
 		d.RetryAfter = bucket.Unknown
+		d.Wait = m.freeIn(h, clock, pending)
 	}
 	return d, takes
 }
 
+// freeIn is how long until there is room for the hit and for pending holders before it if
+// nobody renews; 0 if that is never. The first microsecond with room is searched among
+// the ends.
+func (m *holders) freeIn(h bucket.Hit, clock, pending int64) time.Duration {
+	ends := slices.Sorted(maps.Values(m.living(h.Limit, clock)))
+	for _, end := range ends {
+		left := slices.DeleteFunc(slices.Clone(ends), func(other int64) bool { return other <= end })
+		if int64(len(left))+pending < h.Limit.Requests {
+			return time.Duration(end-clock) * time.Microsecond
+		}
+	}
+	return 0
+}
+
+// released is what a release finds.
+func (m *holders) released(h bucket.Hit, clock int64) bucket.Released {
+	end, isKnown := m.ends[h.Holder]
+	now := m.now(h.Limit, clock)
+	switch {
+	case isKnown && end > now:
+		return bucket.ReleasedSlot
+	case isKnown && now-end < h.Limit.Period.Microseconds():
+		return bucket.ReleasedTooLate
+	}
+	return bucket.ReleasedNothing
+}
+
 // resets is how long until nothing is remembered.
 func (m *holders) resets(clock int64) time.Duration {
-	return time.Duration(max(0, m.expires()-clock)) * time.Microsecond
+	return time.Duration(max(0, m.freeAt()-clock)) * time.Microsecond
 }
 
 // charged returns the decision on a hit that was charged just now.
@@ -72,38 +118,40 @@ func (m *holders) charged(h bucket.Hit, clock int64, d bucket.Decision) bucket.D
 	if h.Cost > 0 && d.At != 0 {
 		d.At = m.wrote // which is later if there was another hit
 	}
-	d.Remaining = max(0, h.Limit.Requests-int64(len(m.ends)))
+	d.Remaining = max(0, h.Limit.Requests-m.held)
 	d.ResetAfter = m.resets(clock)
 	return d
 }
 
 func (m *holders) charge(h bucket.Hit, clock int64) bool {
-	now, living := m.now(h.Limit, clock), m.living(h.Limit, clock)
 	if h.Cost < 0 {
 		return m.release(h, clock)
 	}
-	living[h.Holder] = now + h.Limit.Period.Microseconds()
-	*m = holders{living, now}
+	now := m.now(h.Limit, clock)
+	m.hold = h.Limit.Period.Microseconds()
+	m.ends[h.Holder] = now + m.hold
+	m.wrote, m.held = now, int64(len(m.endingAfter(now)))
 	return true
 }
 
-// release frees the slot of a holder. Nothing is left to remember once nobody holds,
-// except while the clock stands at the last write.
+// release frees the slot of a holder, or forgets that it lapsed. A write has a moment only
+// if others hold.
 func (m *holders) release(h bucket.Hit, clock int64) bool {
-	now, living := m.now(h.Limit, clock), m.living(h.Limit, clock)
-	if _, holds := living[h.Holder]; !holds {
+	now := m.now(h.Limit, clock)
+	_, holds := m.living(h.Limit, clock)[h.Holder]
+	delete(m.ends, h.Holder)
+	if !holds {
 		return false
 	}
-	delete(living, h.Holder)
-	m.ends = living
-	if len(living) > 0 {
+	m.hold = h.Limit.Period.Microseconds()
+	if m.held = int64(len(m.endingAfter(now))); m.held > 0 {
 		m.wrote = now
 	}
 	return true
 }
 
 func (m *holders) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
-	end, holds := m.ends[h.Holder]
+	end, holds := m.living(h.Limit, clock)[h.Holder]
 	return holds && end == charged.at+h.Limit.Period.Microseconds() && m.release(h, clock)
 }
 
@@ -117,5 +165,5 @@ func (m *holders) moveTo(l *bucket.Limit, clock int64) {
 			m.ends[holder] = min(end, clock+l.Period.Microseconds())
 		}
 	}
-	m.wrote = clock
+	m.wrote, m.hold = clock, l.Period.Microseconds()
 }

@@ -50,6 +50,7 @@ type Op struct {
 func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 	ctx := context.Background()
 	got := make([][]bucket.Decision, len(tr.Ops))
+	mayForget := tr.mayForget()
 	for i, op := range tr.Ops {
 		setClock(op.Clock)
 		if op.Settles {
@@ -81,6 +82,12 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 			got[i][j].Seq = 0 // which another suite looks at
 		}
 		want := slices.Clone(op.Want)
+		for j := range op.Hits {
+			if mayForget[string(op.Hits[j].Key)] {
+				forgetLapsed(&got[i][j])
+				forgetLapsed(&want[j])
+			}
+		}
 		if tr.Sees != nil {
 			tr.Sees(op.Hits, want)
 		}
@@ -105,6 +112,32 @@ func (tr *Trace) runSettlement(s bucket.Store, i int) error {
 		return &Mismatch{Trace: tr, Op: i, GotSettled: got}
 	}
 	return nil
+}
+
+// mayForget returns the keys of which stores may forget sooner who has lapsed: those whose
+// hold changes.
+func (tr *Trace) mayForget() map[string]bool {
+	holds := make(map[string]time.Duration)
+	changed := make(map[string]bool)
+	for _, op := range tr.Ops {
+		for _, h := range op.Hits {
+			if !h.Limit.Algorithm.HasHolders() {
+				continue
+			}
+			if hold, seen := holds[string(h.Key)]; seen && hold != h.Limit.Period {
+				changed[string(h.Key)] = true
+			}
+			holds[string(h.Key)] = h.Limit.Period
+		}
+	}
+	return changed
+}
+
+// forgetLapsed makes a release that came too late one that finds nothing.
+func forgetLapsed(d *bucket.Decision) {
+	if d.Released == bucket.ReleasedTooLate {
+		d.Released = bucket.ReleasedNothing
+	}
 }
 
 // verb names an op that decides: check or take.
@@ -297,6 +330,9 @@ func formatDecisions(ds []bucket.Decision) string {
 		}
 		if d.Degraded {
 			b.WriteString(" (degraded)")
+		}
+		if d.Released != 0 {
+			fmt.Fprintf(&b, " (released: %v)", d.Released)
 		}
 		if d.RoomBefore != 0 {
 			fmt.Fprintf(&b, " (room before: %d)", d.RoomBefore)

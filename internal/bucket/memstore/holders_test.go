@@ -48,8 +48,15 @@ func TestBytesOfHoldersAreCountedOff(t *testing.T) {
 	now.Add(time.Hour.Microseconds() - 1)
 	take(t, s, by(l, "a", "last", 1))
 	now.Add(1e6)
-	// Each take drops some, and none pays for all.
 	many := s.Stats().Bytes
+	for range 70 {
+		take(t, s, by(l, "a", "last", 1))
+	}
+	if n := s.Stats().Bytes; n < many {
+		t.Errorf("%d bytes are counted right after 900 holders have lapsed, %d before", n, many)
+	}
+	now.Add(time.Hour.Microseconds())
+	// Each take drops some, and none pays for all.
 	for range 70 {
 		take(t, s, by(l, "a", "last", 1))
 	}

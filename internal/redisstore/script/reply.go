@@ -125,7 +125,7 @@ func (r *reader) equals(clock int64, first *Group) error {
 				return err
 			}
 		case q.Mode != GiveBack:
-			if err := r.decisions(clock, mark, q.Decisions); err != nil {
+			if err := r.decisions(clock, mark, q); err != nil {
 				return err
 			}
 			if q.Mode != Check {
@@ -170,8 +170,8 @@ func (r *Group) settleRemaining() {
 }
 
 // decisions reads the decisions of one request, whose first number was already read.
-func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) error {
-	for i := range decisions {
+func (r *reader) decisions(clock, first int64, q *Request) error {
+	for i := range q.Decisions {
 		var err error
 		if i > 0 {
 			if first, err = r.next(); err != nil {
@@ -188,10 +188,29 @@ func (r *reader) decisions(clock, first int64, decisions []bucket.Decision) erro
 				return err
 			}
 		}
-		if decisions[i], err = decodeDecision(clock, reset, numbers); err != nil {
+		if q.Decisions[i], err = decodeDecision(clock, reset, numbers); err != nil {
 			return err
 		}
+		if q.Decisions[i].Wait != 0 && q.Hits[i].Limit.Algorithm.HasHolders() {
+			if err := settleWait(&q.Decisions[i]); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// settleWait moves to Released what the script reports in the place of a Wait where a
+// holder was allowed something.
+func settleWait(d *bucket.Decision) error {
+	if !d.Allowed() {
+		return nil
+	}
+	released := d.Wait.Microseconds()
+	if released > int64(bucket.ReleasedTooLate) {
+		return fmt.Errorf("the script's reply holds %d, which is nothing that a release finds", released)
+	}
+	d.Wait, d.Released = 0, bucket.Released(released)
 	return nil
 }
 

@@ -283,7 +283,7 @@ local last_ms, text -- windows of equal periods end together
 for k, expires in pairs(expiries) do
   local value = values[k]
   if value then
-    local left = expires - clock
+    local left = (value == HOLDERS and HOLDERS[KEYS[k]] or expires) - clock
     local ms = (left + -left % 1000) / 1000 + spare
     if ms ~= last_ms then
       last_ms = ms
