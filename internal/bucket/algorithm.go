@@ -2,15 +2,14 @@ package bucket
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Algorithm names how a limit counts.
 type Algorithm uint8
 
 // The algorithms. TokenBucket, GCRA and LeakyBucket admit the same requests;
-// LeakyBucket also says how long to hold each one to get an even stream. Concurrency is
-// not listed yet: only code that uses its name knows it.
+// LeakyBucket also says how long to hold each one to get an even stream. Concurrency
+// counts requests in flight, all others requests per period.
 const (
 	TokenBucket Algorithm = iota + 1
 	GCRA
@@ -40,8 +39,6 @@ type algorithm struct {
 	// hasHolders is whether hits name holders: then a negative cost releases what the
 	// holder has, whatever its group gets.
 	hasHolders bool
-	// isUnlisted is whether Algorithms and ParseAlgorithm leave it out.
-	isUnlisted bool
 
 	// derive sets what a Limit has besides its Spec; nil if that is nothing.
 	derive func(l *Limit) error
@@ -80,14 +77,8 @@ func (l *Limit) algorithm() *algorithm { return &algorithms[l.Algorithm] }
 
 func (a Algorithm) isKnown() bool { return a > 0 && int(a) < len(algorithms) }
 
-// Algorithms lists the algorithms that limits files and APIs know, in the order in
-// which they are documented.
-func Algorithms() []Algorithm {
-	return slices.DeleteFunc(AllAlgorithms(), func(a Algorithm) bool { return algorithms[a].isUnlisted })
-}
-
-// AllAlgorithms lists every algorithm that stores know, including those not listed yet.
-func AllAlgorithms() (all []Algorithm) {
+// Algorithms lists the algorithms in the order in which they are documented.
+func Algorithms() (all []Algorithm) {
 	for a := TokenBucket; a.isKnown(); a++ {
 		all = append(all, a)
 	}
@@ -102,10 +93,10 @@ func (a Algorithm) String() string {
 	return algorithms[a].name
 }
 
-// ParseAlgorithm returns the listed algorithm of that name.
+// ParseAlgorithm returns the algorithm of that name.
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for a := range algorithms {
-		if algorithms[a].name == name && Algorithm(a).isKnown() && !algorithms[a].isUnlisted {
+		if algorithms[a].name == name && Algorithm(a).isKnown() {
 			return Algorithm(a), nil
 		}
 	}

@@ -29,7 +29,7 @@ const maxDropped = 16
 
 func concurrency() algorithm {
 	return algorithm{
-		name: "concurrency", maxRequests: MaxHolders, hasHolders: true, isUnlisted: true,
+		name: "concurrency", maxRequests: MaxHolders, hasHolders: true,
 		whyMaxRequests: " for a concurrency, which keeps each holder",
 		decide:         (*Limit).decideConcurrency,
 		charge:         (*Limit).chargeConcurrency,

@@ -184,7 +184,7 @@ func TestStepsAreAsTheOracleSays(t *testing.T) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for seed := w; seed < traces; seed += workers {
-					opt := buckettest.Options{Domain: "d", Algorithms: bucket.AllAlgorithms(), Reserves: seed%2 == 0}
+					opt := buckettest.Options{Domain: "d", Algorithms: bucket.Algorithms(), Reserves: seed%2 == 0}
 					trace := checkTrace(t, buckettest.Chance(uint64(seed), 10), opt)
 					mended.Add(trace.Mended)
 					large.Add(trace.Large)
@@ -192,7 +192,7 @@ func TestStepsAreAsTheOracleSays(t *testing.T) {
 			})
 		}
 	})
-	for _, a := range bucket.AllAlgorithms() {
+	for _, a := range bucket.Algorithms() {
 		if n := mended.Total()[a]; n < traces/100 {
 			t.Errorf("%s: only %d states were mended: the test looks at too little", a, n)
 		}
@@ -225,7 +225,7 @@ func TestConformance(t *testing.T) {
 			return newSteps(clock)
 		},
 		Traces:     500,
-		Algorithms: bucket.AllAlgorithms(),
+		Algorithms: bucket.Algorithms(),
 		Reserves:   true,
 	}
 	buckettest.Run(t, h)

@@ -44,7 +44,7 @@ func TestStoreConformance(t *testing.T) {
 					return stores
 				},
 				Traces:     tc.traces,
-				Algorithms: bucket.AllAlgorithms(),
+				Algorithms: bucket.Algorithms(),
 				OnePlace:   tc.mode == redisconn.Cluster,
 				Reserves:   true,
 			}

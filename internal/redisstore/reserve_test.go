@@ -198,7 +198,7 @@ func TestBillsExpire(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Single(t)
 	c := redistest.Client(t, addr)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		o := options(redisconn.Single, addr)
 		s := open(t, o)
 		x := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Minute}), "a", 50)

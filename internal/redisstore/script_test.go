@@ -169,7 +169,7 @@ func BenchmarkScript(b *testing.B) {
 	ctx := context.Background()
 	server := redistest.Start(b)
 	s := openAt(b, server.Addr(), "bench", Options{HashTags: 32})
-	for _, a := range bucket.AllAlgorithms() {
+	for _, a := range bucket.Algorithms() {
 		spec := bucket.Spec{Algorithm: a, Requests: 1<<32 - 1, Period: time.Hour}
 		if a == bucket.Concurrency {
 			spec.Requests = bucket.MaxHolders

@@ -198,7 +198,7 @@ func notTakenIsNotKnown(t *testing.T, h Harness) {
 
 func usedInADeniedGroup(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		post := Hit(NewLimit(t, bucket.Spec{Name: "post", Algorithm: a, Requests: 10, Period: still, Postpaid: bucket.PostpaidAlways}), a.String(), 14)
 		plain := Hit(stillLimit(t, a, 3), a.String(), 1)
 		full := Hit(stillLimit(t, a, 3), a.String()+" full", 4)
@@ -301,7 +301,7 @@ func largeSettlements(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	var hits, goals []bucket.Hit
 	for i := range 200 {
-		a := bucket.Algorithms()[i%len(bucket.Algorithms())]
+		a := Rates()[i%len(Rates())]
 		x := Hit(stillLimit(t, a, 9), fmt.Sprint(i), 5)
 		hits, goals = append(hits, x), append(goals, of(x, int64(i%9)))
 	}
@@ -412,7 +412,7 @@ func bucketGivesBackTheRest(t *testing.T, h Harness) {
 // newNumbersGiveNothingBack: what other numbers charged says nothing of what still counts;
 // what came after it does.
 func newNumbersGiveNothingBack(t *testing.T, h Harness) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range Rates() {
 		if a.HasSpans() {
 			continue
 		}

@@ -72,7 +72,7 @@ const reservedShare = 4
 
 // What was charged to a state that is forgotten is not given back out of another.
 func TestNothingOfALostStateIsGivenBack(t *testing.T) {
-	for _, a := range bucket.Algorithms() {
+	for _, a := range buckettest.Rates() {
 		l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: 24 * time.Hour})
 		x := hit(l, "a", 50)
 		for name, lose := range map[string]func(*memstore.Store){

@@ -31,7 +31,7 @@ func TestConformance(t *testing.T) {
 			return s
 		},
 		Traces:     racetest.Fewer(20_000),
-		Algorithms: bucket.AllAlgorithms(),
+		Algorithms: bucket.Algorithms(),
 		Reserves:   true,
 	}
 	buckettest.Run(t, h)

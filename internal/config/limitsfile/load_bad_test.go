@@ -20,10 +20,11 @@ func limit(text string) string { return limitstest.Descriptor("rate_limit: {" + 
 const (
 	domainKeys     = "domain, algorithm, hash_tag, unmatched, descriptors"
 	descriptorKeys = "key, value, rate_limit, rate_limits, plans, plan, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
-	numberKeys     = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, postpaid, replaces, enforce"
+	numberKeys     = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, hold, postpaid, replaces, enforce"
 	itemKeys       = numberKeys + ", shadow_mode"
 	limitKeys      = "unlimited, " + numberKeys
-	algorithms     = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
+	rates          = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
+	algorithms     = rates + ", concurrency"
 	periods        = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
 	failureModes   = "local, allow, deny, error"
 	spellings      = "requests with period, or requests_per_unit with unit"
@@ -83,7 +84,7 @@ var badFiles = []struct {
 		`1:9: domain: found 256 bytes, "` + strings.Repeat("x", 80) + `..."; allowed: ` + names255,
 	}},
 	{"domain's algorithm", "domain: d\nalgorithm: fixed-window\n", []string{
-		`2:12: algorithm: found the text "fixed-window" (fixed_window?); allowed: ` + algorithms,
+		`2:12: algorithm: found the text "fixed-window" (fixed_window?); allowed: ` + rates,
 	}},
 	{"hash_tag is a mapping", "domain: d\nhash_tag: {key: k}\n", []string{
 		"2:11: hash_tag: found a mapping; allowed: the key of an entry of 1 to 255 bytes without control characters",
@@ -381,7 +382,7 @@ func TestAllErrorsOfAllFilesAreTold(t *testing.T) {
 	_, err := limitsfile.Load(dir)
 	want := []string{
 		"a/z.yml:2:1: found an unknown key \"bar\" in a domain; allowed: " + domainKeys,
-		"a/z.yml:3:12: algorithm: found the text \"5\"; allowed: " + algorithms,
+		"a/z.yml:3:12: algorithm: found the text \"5\"; allowed: " + rates,
 		"b.yaml:2:1: found an unknown key \"foo\" in a domain; allowed: " + domainKeys,
 		"c.json:1:12: domain: found the domain \"x\" again, which is also in b.yaml:1; allowed: each domain in one file, unless limits.merge_domains is true",
 	}

@@ -159,7 +159,11 @@ func (d *Domain) hasPlan(n *Node, plan string, known map[string]bool) bool {
 // AddRule gives a descriptor its rule, with its plans.
 func (d *Domain) AddRule(n *Node, r *Rule) {
 	n.setRule(r)
-	r.Each(func(each *Rule) { d.rules = append(d.rules, each) })
+	r.Each(func(each *Rule) {
+		each.HasHolders = slices.ContainsFunc(each.Limits, func(l *bucket.Limit) bool { return l.Algorithm.HasHolders() })
+		r.HasHolders = r.HasHolders || each.HasHolders
+		d.rules = append(d.rules, each)
+	})
 }
 
 // Merge adds another part of the domain, from a file, to the earlier ones. Patterns are

@@ -30,6 +30,10 @@ type Rule struct {
 	// rule, the names of the limits that it replaces in a request that matches
 	// both. It is nil if none replaces any.
 	Replaces [][]string
+	// HasHolders is set if the limits of the rule, or of its plans, count requests in
+	// flight: the value of a descriptor's last entry names the holder, and is not a part
+	// of its subject. AddRule sets it.
+	HasHolders bool
 	// ShadowMode limits never deny.
 	ShadowMode bool
 	// QuotaMode limits report that they are exhausted; a request is over its limit once

@@ -37,7 +37,7 @@ func source() string {
 		}
 	}
 	all.WriteString(read(first))
-	for _, a := range bucket.AllAlgorithms() {
+	for _, a := range bucket.Algorithms() {
 		fmt.Fprintf(&all, "local %s = %d\n", strings.ToUpper(a.String()), a)
 	}
 	all.WriteString(algorithms.String())

@@ -47,6 +47,8 @@ func (p *reader) warnNeverBind(limits []limitAt) {
 // up to the capacity is allowed.
 func neverBinds(loose, tight *bucket.Limit) bool {
 	switch {
+	case loose.Algorithm.HasHolders() || tight.Algorithm.HasHolders():
+		return concurrencyOverConcurrency(loose, tight)
 	case tight.Requests == 0:
 		return true
 	case loose.Requests == 0, loose.Postpaid == bucket.PostpaidAlways, tight.Postpaid == bucket.PostpaidAlways:
@@ -71,6 +73,12 @@ func plus(a, b *big.Rat) *big.Rat        { return new(big.Rat).Add(a, b) }
 
 // perQuantum is how many tokens of a bucket drain in one quantum.
 func perQuantum(l *bucket.Limit) *big.Rat { return big.NewRat(l.Rate, l.Unit) }
+
+// concurrencyOverConcurrency: both have the same holders, whom the one with the shorter
+// hold forgets sooner.
+func concurrencyOverConcurrency(loose, tight *bucket.Limit) bool {
+	return loose.Algorithm == tight.Algorithm && loose.PeriodMicros <= tight.PeriodMicros && loose.Capacity >= tight.Capacity
+}
 
 // bucketOverBucket: in n ticks a bucket admits up to its capacity plus what drains in
 // them. Ticks of equal length begin together; otherwise a span holds up to one more of

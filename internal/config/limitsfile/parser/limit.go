@@ -40,7 +40,7 @@ func (p *reader) oneLimit(o *yamlfile.Object, r *rules.Rule, mode bucket.Failure
 // unlimited reads a rate_limit that has unlimited: true.
 func (p *reader) unlimited(o *yamlfile.Object, r *rules.Rule) {
 	r.Unlimited = true
-	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "algorithm", "postpaid", "enforce"} {
+	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "hold", "algorithm", "postpaid", "enforce"} {
 		if v, ok := o.Field(name); ok && !p.idleNumber(o.Key(name), v, name) {
 			p.Bad(o.Key(name), name+" beside unlimited", "either unlimited: true or numbers")
 			break
@@ -176,6 +176,13 @@ func (p *reader) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool)
 
 // spelling determines how the numbers are written.
 func (p *reader) spelling(o *yamlfile.Object) (numberSpelling, bool) {
+	if p.isConcurrency(o) {
+		return holdSpelling, p.hasHold(o)
+	}
+	if o.Has("hold") {
+		p.Bad(o.Key("hold"), "hold without algorithm: concurrency", "hold beside algorithm: concurrency, which counts requests in flight")
+		return numberSpelling{}, false
+	}
 	ours := o.First(ourSpelling.requests, ourSpelling.period)
 	envoys := o.First(envoySpelling.requests, envoySpelling.period)
 	switch {
@@ -265,9 +272,9 @@ func (p *reader) rate(o *yamlfile.Object, s numberSpelling) (requests int64, per
 	ok = true
 	if v, given := o.Field(s.requests); given {
 		requests, ok = p.Integer(v, 0, bucket.MaxRequests)
-	} else if s == ourSpelling {
+	} else if s != envoySpelling {
 		// envoyproxy/ratelimit's number may be absent, which is 0.
-		p.Bad(o.Value, "period without requests", s.String())
+		p.Bad(o.Value, s.period+" without requests", s.String())
 		ok = false
 	}
 	v, given := o.Field(s.period)
@@ -366,9 +373,9 @@ func (p *reader) badSpec(o *yamlfile.Object, s numberSpelling, e *bucket.SpecErr
 	switch {
 	case name == "algorithm":
 		return // reported where it was read
-	case name == "requests" && s == envoySpelling:
+	case name == "requests" && s.requests != "":
 		name = s.requests
-	case name == "period" && s == envoySpelling:
+	case name == "period" && s.period != "":
 		name = s.period
 	}
 	v, ok := o.Field(name)

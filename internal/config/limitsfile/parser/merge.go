@@ -16,8 +16,10 @@ func (p *Parser) Enter(domains map[string]*rules.Domain) {
 	switch {
 	case first == nil:
 		domains[p.d.Name] = p.d
+		p.refuseTagOfHolder(p.d.HashTag, p.d.Rules())
 	case p.shared.merges:
 		p.merge(first)
+		p.refuseTagOfHolder(first.HashTag, first.Rules())
 	default:
 		allowed := "each domain in one file, unless limits.merge_domains is true"
 		if p.Made {

@@ -66,10 +66,8 @@ func (p *Parser) domain(v yamlfile.Value) {
 	}
 	p.d = rules.NewDomain(p.File)
 	p.domainName(o)
-	if v, ok := o.Field("algorithm"); ok {
-		p.algorithm, _ = yamlfile.OneOf(p.Reader, v, bucket.Algorithms()...)
-		p.d.Algorithm = p.algorithm
-	}
+	p.algorithm = p.rateAlgorithm(o)
+	p.d.Algorithm = p.algorithm
 	if v, ok := o.Field("hash_tag"); ok {
 		p.d.HashTag, _ = p.name(v, "the key of an entry", yamlfile.MaxName)
 		p.tagAt = v.Position()
@@ -200,6 +198,7 @@ func (p *Parser) rule(o *yamlfile.Object, n *rules.Node) {
 		p.noStoreFailure(o, "without a limit")
 		return
 	}
+	p.holders(o, n, r)
 	if r.Unlimited {
 		p.noStoreFailure(o, "beside unlimited")
 		p.warnUnlimited(o, r)

@@ -54,6 +54,13 @@ func TestDiffSaysWhatChangesForWhom(t *testing.T) {
 			[]string{"afresh user: fixed_window; until now token_bucket: counts begin afresh"}},
 		{"a name", user, rule("rate_limit: {name: n, requests: 10, period: 1m}"),
 			[]string{"afresh user: the limit's name is n instead of none: counts begin afresh"}},
+		{"requests in flight", user, rule("rate_limit: {algorithm: concurrency, requests: 10, hold: 1m}"), []string{
+			"afresh user: concurrency; until now token_bucket: counts begin afresh",
+			"changed user: 10 in flight, each free after 1m of silence; until now 10 at once, then one every 6s"}},
+		{"more in flight", rule("rate_limit: {algorithm: concurrency, requests: 10, hold: 1m}"), rule("rate_limit: {algorithm: concurrency, requests: 11, hold: 2m}"),
+			[]string{"looser user: 11 in flight, each free after 2m of silence; until now 10 in flight, each free after 1m of silence"}},
+		{"another hold", rule("rate_limit: {algorithm: concurrency, requests: 10, hold: 1m}"), rule("rate_limit: {algorithm: concurrency, requests: 10, hold: 30s}"),
+			[]string{"changed user: 10 in flight, each free after 30s of silence; until now 10 in flight, each free after 1m of silence"}},
 		{"unlimited", user, rule("rate_limit: {unlimited: true}"),
 			[]string{"looser user: unlimited; until now 10 at once, then one every 6s"}},
 		{"flags", user, rule("rate_limit: {requests: 10, period: 1m, postpaid: true}, shadow_mode: true, on_store_failure: deny"), []string{

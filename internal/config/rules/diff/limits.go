@@ -148,6 +148,10 @@ func modeText(m bucket.FailureMode) string {
 // numbers reports by how much a limit is stricter or looser than before: in what it
 // allows over time, and in what it allows at once.
 func (d *differ) numbers(path string, before, after *bucket.Limit) {
+	if before.Algorithm.HasHolders() || after.Algorithm.HasHolders() {
+		d.slots(path, before, after)
+		return
+	}
 	rate := ratio(after.Requests, int64(before.Period), before.Requests, int64(after.Period))
 	atOnce := ratio(after.Capacity, 1, before.Capacity, 1)
 	text := fmt.Sprintf("%s; until now %s", named(after.Name, words.Numbers(after)), words.Numbers(before))
@@ -170,6 +174,21 @@ func (d *differ) numbers(path string, before, after *bucket.Limit) {
 		d.tell(path, Stricter, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
 	default:
 		d.tell(path, Changed, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+	}
+}
+
+// slots is numbers where one of the limits counts requests in flight.
+func (d *differ) slots(path string, before, after *bucket.Limit) {
+	text := fmt.Sprintf("%s; until now %s", named(after.Name, words.Numbers(after)), words.Numbers(before))
+	switch {
+	case after.Algorithm != before.Algorithm:
+		d.tell(path, Changed, "%s", text)
+	case after.Requests > before.Requests:
+		d.tell(path, Looser, "%s", text)
+	case after.Requests < before.Requests:
+		d.tell(path, Stricter, "%s", text)
+	case after.Period != before.Period:
+		d.tell(path, Changed, "%s", text)
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 // Limit describes in plain words how much a limit allows: "20 at once, then one every 6s"
-// for a bucket, "1,000 requests a day" for a window. It adds the failure mode, if the
+// for a bucket, "1,000 requests a day" for a window, "20 in flight, each free after 1m of silence" for
+// a concurrency. It adds the failure mode, if the
 // limit has one.
 func Limit(l *bucket.Limit) string {
 	text := Numbers(l) + Enforcement(l)
@@ -46,6 +48,8 @@ func Numbers(l *bucket.Limit) string {
 	switch {
 	case l.Algorithm.IsBucket():
 		text = Thousands(l.Burst) + " at once, then " + refill(l)
+	case l.Algorithm.HasHolders():
+		text = fmt.Sprintf("%s in flight, each free after %s of silence", Thousands(l.Requests), timespan.Format(l.Period))
 	case l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.SlidingLog:
 		text = Requests(l) + " in any " + Span(l.Period)
 	default:

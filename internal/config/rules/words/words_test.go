@@ -46,6 +46,7 @@ func TestShownEntriesAreShort(t *testing.T) {
 
 func TestDescribeSaysALimitInWords(t *testing.T) {
 	for want, s := range map[string]bucket.Spec{
+		"20 in flight, each free after 1m of silence":                            {Algorithm: bucket.Concurrency, Requests: 20, Period: time.Minute},
 		"20 at once, then one every 6s":                                          {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
 		"1 at once, then one an hour":                                            {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
 		"10 at once, then 10 a second":                                           {Algorithm: bucket.LeakyBucket, Requests: 10, Period: time.Second},
