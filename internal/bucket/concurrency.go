@@ -52,8 +52,8 @@ func (l *Limit) decideConcurrency(s *State, clock int64, demand Demand) Decision
 	now := holdersNow(s, clock)
 	held := s.Holders.count(now)
 	d := Decision{At: now, Remaining: max(0, l.Capacity-held)}
-	if reset := s.heldUntil() - clock; reset > 0 {
-		d.ResetAfter = micros(reset)
+	if held > 0 {
+		d.ResetAfter = micros(s.Holders.lastEnd() - now)
 	}
 	switch {
 	case demand.Cost < 0:
@@ -62,20 +62,24 @@ func (l *Limit) decideConcurrency(s *State, clock int64, demand Demand) Decision
 		d.RetryAfter = Never
 	case s.holds(demand.Holder, now):
 		if demand.Cost > 0 {
-			d.At = 0 // a renewal takes nothing that could be given back
+			d.Renewal = s.Holders.renewal(demand.Holder, now, l.PeriodMicros)
 		}
 	case held+demand.Pending >= l.Capacity:
 		d.RetryAfter = Unknown
 		if end := s.Holders.endAfter(now, held+demand.Pending-l.Capacity); end != 0 {
-			d.Wait = micros(end - clock)
+			d.Wait = micros(end - now)
 		}
 	}
 	return d
 }
 
-// heldUntil returns the moment from which nobody holds if all is left alone, and the
-// moments of the key are those of the clock again.
-func (s *State) heldUntil() int64 { return max(s.Last+1, s.Holders.lastEnd()) }
+// heldFor returns how long after the last write somebody holds if all is left alone.
+func (s *State) heldFor() int64 {
+	if s.Level == 0 {
+		return 0
+	}
+	return s.Holders.lastEnd() - s.Last
+}
 
 // keepHolders sets until when the state is kept: until nobody who has lapsed is
 // remembered.

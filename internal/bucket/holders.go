@@ -3,6 +3,7 @@ package bucket
 import (
 	"slices"
 	"strings"
+	"time"
 	"unsafe"
 )
 
@@ -19,6 +20,34 @@ type Holders struct {
 type holding struct {
 	end    int64
 	holder string
+}
+
+// Held are those who hold slots of one state.
+type Held struct {
+	// First are those whose holds end first, the first to end first.
+	First []Holding
+	// Total is how many hold.
+	Total int64
+}
+
+// Holding is who has a slot, and how long if it is not heard of any more.
+type Holding struct {
+	Holder string
+	Left   time.Duration
+}
+
+// Held returns who holds when the store's clock is at clock, the first n of them.
+func (s *State) Held(clock int64, n int) Held {
+	now := holdersNow(s, clock)
+	held := Held{Total: s.Holders.count(now)}
+	if held.Total == 0 {
+		return held
+	}
+	first := s.Holders.byEnd[s.Holders.firstAfter(now):]
+	for _, h := range first[:min(n, len(first))] {
+		held.First = append(held.First, Holding{Holder: h.holder, Left: micros(h.end - now)})
+	}
+	return held
 }
 
 // fewHolders is the most holders that are searched rather than looked up in a map.
@@ -83,6 +112,14 @@ func (s *Holders) endAfter(at, n int64) int64 {
 		return s.byEnd[i].end
 	}
 	return 0
+}
+
+// renewal says how a holder with a slot renews it at now.
+func (s *Holders) renewal(holder string, now, hold int64) Renewal {
+	if heard := s.byEnd[s.find(holder)].end - hold; now-heard < hold/soonPart {
+		return RenewedSoon
+	}
+	return Renewed
 }
 
 // released returns what a release by a holder finds at now.

@@ -86,5 +86,5 @@ func Due(h *Hit, d *Decision, allowed bool) bool {
 // Charged reports whether a Take that returned d for a hit, in a group that was
 // allowed or not, took something that can be given back.
 func Charged(h *Hit, d *Decision, allowed bool) bool {
-	return h.Cost > 0 && Due(h, d, allowed)
+	return h.Cost > 0 && d.Renewal == NotRenewed && Due(h, d, allowed)
 }

@@ -100,15 +100,15 @@ type Decision struct {
 	// Unknown, it is FreeAtLatest.
 	Wait time.Duration
 	// At is the moment of the decision on the key's own clock, in microseconds
-	// since the Unix epoch; a give-back needs it. It is 0 if there is nothing to
-	// give back: the holder had its slot before, the store had no room to remember
-	// the hit, or denied it without
-	// looking at its state.
+	// since the Unix epoch; a give-back needs it. It is 0 if the store had no room to
+	// remember the hit, or denied it without looking at its state.
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool
-	// Released is what the release of a holder found; it is 0 in all other decisions.
+	// Released is what the release of a holder found, and Renewal whether a take renews a
+	// slot; they are 0 in all other decisions.
 	Released Released
+	Renewal  Renewal
 	// RememberedAt is the moment at which a denial was repeated from memory, in
 	// microseconds since the Unix epoch, on the key's own clock as far as it is known: by
 	// the time that has passed since the clock was last heard of. It is 0 in all other
@@ -154,5 +154,22 @@ const (
 func (r Released) String() string {
 	return [...]string{"nothing", "slot", "too_late"}[r]
 }
+
+// Renewal says whether a take that is allowed renews the slot of its holder.
+type Renewal uint8
+
+// Renewals.
+const (
+	// NotRenewed: the take has a new slot.
+	NotRenewed Renewal = iota
+	// Renewed: the holder has its slot already, so that there is nothing to give back.
+	Renewed
+	// RenewedSoon: it does, and was heard of within an eighth of its hold. Heartbeats are
+	// rarer; if nearly all takes are like this, requests share a holder.
+	RenewedSoon
+)
+
+// soonPart is the part of a hold within which a renewal is RenewedSoon.
+const soonPart = 8
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

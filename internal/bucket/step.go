@@ -77,11 +77,10 @@ func (l *Limit) written(s *State, clock int64) (remaining int64, reset time.Dura
 	if s.Expires == 0 {
 		return l.Capacity, 0
 	}
-	until := s.Expires
-	if l.algorithm().hasHolders {
-		until = max(clock, s.heldUntil()) // it is kept for longer
+	if l.algorithm().hasHolders { // their state is kept for longer
+		return l.algorithm().remaining(l, s), micros(s.heldFor())
 	}
-	return l.algorithm().remaining(l, s), micros(until - clock)
+	return l.algorithm().remaining(l, s), micros(s.Expires - clock)
 }
 
 // GiveBack takes out of the state what a hit, decided at the moment at, still

@@ -3,6 +3,8 @@ package bucket
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 )
 
@@ -21,14 +23,29 @@ type Hit struct {
 	Cost int64
 	// Role says how the hit takes part in the decision on its group.
 	Role Role
-	// Holder names who takes, where that matters to the limit: 1 to MaxHolder bytes,
-	// and whoever makes the hit replaces a longer name by a hash. It is empty for all
-	// other limits. The store does not keep the string.
+	// Holder names who takes, where that matters to the limit: 1 to MaxHolder bytes, see
+	// HolderOf. It is empty for all other limits. The store does not keep the string.
 	Holder string
 }
 
-// MaxHolder is the length in bytes of the longest Holder.
-const MaxHolder = 64
+const (
+	// MaxHolderText is the length in bytes of the longest text that is a Holder as it is.
+	MaxHolderText = 64
+	// MaxHolder is the length in bytes of the longest Holder, a hash.
+	MaxHolder = len(hashOfHolder) + 2*sha256.Size
+
+	hashOfHolder = "sha256:"
+)
+
+// HolderOf returns the Holder that a caller names: its text, or in place of a longer one
+// than MaxHolderText a hash, which is longer than all texts that stay as they are.
+func HolderOf(text string) string {
+	if len(text) <= MaxHolderText {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hashOfHolder + hex.EncodeToString(sum[:])
+}
 
 // Demand returns what the hit asks of the state of its key. pending is how many hits
 // before it in its group are about to hold a slot of that state, see Pending.
@@ -75,7 +92,7 @@ func (p *Pending) Before(hits []Hit, decisions []Decision, i int) (n int64) {
 
 // takesSlot reports whether a hit that by itself got d is about to take a slot.
 func takesSlot(h *Hit, d *Decision) bool {
-	return h.Holder != "" && h.Cost > 0 && d.Allowed() && d.At != 0
+	return h.Holder != "" && h.Cost > 0 && d.Allowed() && d.At != 0 && d.Renewal == NotRenewed
 }
 
 // ErrRefused says that a store answers but will not decide until somebody changes

@@ -155,7 +155,7 @@ func (o *Oracle) decide(clock int64, merged []bucket.Hit) []bucket.Decision {
 		if decided[i], takes = held.decide(h, clock, pending[string(h.Key)]); takes {
 			pending[string(h.Key)]++
 		}
-		decided[i].ResetAfter = held.resets(clock)
+		decided[i].ResetAfter = held.resets(held.now(h.Limit, clock))
 	}
 	return decided
 }
@@ -197,7 +197,7 @@ func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Dec
 	granted := isGranted(merged, perKey)
 	charged := make([]bool, len(merged))
 	for i, h := range merged {
-		charged[i] = h.Cost > 0 && h.Limit.Requests > 0 && (granted && perKey[i].Allowed() || chargesUse(h))
+		charged[i] = h.Cost > 0 && h.Limit.Requests > 0 && perKey[i].Renewal == bucket.NotRenewed && (granted && perKey[i].Allowed() || chargesUse(h))
 		if charged[i] {
 			o.recall(h, clock) // all, before any is given back
 		}

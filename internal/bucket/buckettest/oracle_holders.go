@@ -26,15 +26,6 @@ func (m *holders) expires() int64 {
 	return last
 }
 
-// freeAt is when nobody holds any more.
-func (m *holders) freeAt() int64 {
-	last := m.wrote + 1
-	for _, end := range m.ends {
-		last = max(last, end)
-	}
-	return last
-}
-
 // empty is never true: at the moment of the last write it matters that there was one.
 func (m *holders) empty() bool { return false }
 
@@ -70,7 +61,11 @@ func (m *holders) decide(h bucket.Hit, clock, pending int64) (d bucket.Decision,
 	case h.Cost > 1 || h.Cost == 1 && h.Holder == "" || h.Limit.Requests == 0:
 		d.RetryAfter = bucket.Never
 	case holds && h.Cost == 1:
-		d.At = 0
+		d.Renewal = bucket.Renewed
+		hold := h.Limit.Period.Microseconds()
+		if heard := m.ends[h.Holder] - hold; m.now(h.Limit, clock)-heard < hold/8 {
+			d.Renewal = bucket.RenewedSoon
+		}
 	case holds:
 	case free > pending, free > 0 && h.Holder == "":
 		takes = h.Cost == 1
@@ -89,7 +84,7 @@ func (m *holders) freeIn(h bucket.Hit, clock, pending int64) time.Duration {
 	for _, end := range ends {
 		left := slices.DeleteFunc(slices.Clone(ends), func(other int64) bool { return other <= end })
 		if int64(len(left))+pending < h.Limit.Requests {
-			return time.Duration(end-clock) * time.Microsecond
+			return time.Duration(end-m.now(h.Limit, clock)) * time.Microsecond
 		}
 	}
 	return 0
@@ -108,9 +103,13 @@ func (m *holders) released(h bucket.Hit, clock int64) bucket.Released {
 	return bucket.ReleasedNothing
 }
 
-// resets is how long until nothing is remembered.
-func (m *holders) resets(clock int64) time.Duration {
-	return time.Duration(max(0, m.freeAt()-clock)) * time.Microsecond
+// resets is how long after now somebody holds.
+func (m *holders) resets(now int64) time.Duration {
+	last := now
+	for _, end := range m.ends {
+		last = max(last, end)
+	}
+	return time.Duration(last-now) * time.Microsecond
 }
 
 // charged returns the decision on a hit that was charged just now.
@@ -119,7 +118,9 @@ func (m *holders) charged(h bucket.Hit, clock int64, d bucket.Decision) bucket.D
 		d.At = m.wrote // which is later if there was another hit
 	}
 	d.Remaining = max(0, h.Limit.Requests-m.held)
-	d.ResetAfter = m.resets(clock)
+	if d.ResetAfter = 0; m.held > 0 {
+		d.ResetAfter = m.resets(m.wrote)
+	}
 	return d
 }
 

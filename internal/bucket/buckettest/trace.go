@@ -334,6 +334,9 @@ func formatDecisions(ds []bucket.Decision) string {
 		if d.Released != 0 {
 			fmt.Fprintf(&b, " (released: %v)", d.Released)
 		}
+		if d.Renewal != 0 {
+			fmt.Fprintf(&b, " (renewal: %d)", d.Renewal)
+		}
 		if d.RoomBefore != 0 {
 			fmt.Fprintf(&b, " (room before: %d)", d.RoomBefore)
 		}

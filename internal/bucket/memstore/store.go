@@ -270,6 +270,18 @@ func (s *Store) Forget(keys []string) {
 	}
 }
 
+// Holders returns who holds slots of the hit's state, the first n of them.
+func (s *Store) Holders(_ context.Context, h *bucket.Hit, n int) (bucket.Held, error) {
+	sh := &s.shards[s.shardOf(maphash.Bytes(s.seed, h.Key))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.index[string(h.Key)]
+	if e == nil {
+		return bucket.Held{}, nil
+	}
+	return e.state.Held(s.clock(), n), nil
+}
+
 // Counted returns how many of the keys have a state in which something counts.
 func (s *Store) Counted(keys []string) (n int) {
 	clock := s.clock()

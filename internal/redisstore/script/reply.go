@@ -170,7 +170,7 @@ func (r *Group) settleRemaining() {
 }
 
 // decisions reads the decisions of one request, whose first number was already read.
-func (r *reader) decisions(clock, first int64, q *Request) error {
+func (r *reader) decisions(clock, first int64, q *Group) error {
 	for i := range q.Decisions {
 		var err error
 		if i > 0 {
@@ -192,7 +192,7 @@ func (r *reader) decisions(clock, first int64, q *Request) error {
 			return err
 		}
 		if q.Decisions[i].Wait != 0 && q.Hits[i].Limit.Algorithm.HasHolders() {
-			if err := settleWait(&q.Decisions[i]); err != nil {
+			if err := settleWait(&q.Decisions[i], q.Hits[i].Cost); err != nil {
 				return err
 			}
 		}
@@ -200,17 +200,22 @@ func (r *reader) decisions(clock, first int64, q *Request) error {
 	return nil
 }
 
-// settleWait moves to Released what the script reports in the place of a Wait where a
-// holder was allowed something.
-func settleWait(d *bucket.Decision) error {
+// settleWait moves to Released or Renewal what the script reports in the place of a Wait
+// where a holder was allowed a cost.
+func settleWait(d *bucket.Decision, cost int64) error {
 	if !d.Allowed() {
 		return nil
 	}
-	released := d.Wait.Microseconds()
-	if released > int64(bucket.ReleasedTooLate) {
-		return fmt.Errorf("the script's reply holds %d, which is nothing that a release finds", released)
+	what := d.Wait.Microseconds()
+	d.Wait = 0
+	switch {
+	case cost < 0 && what <= int64(bucket.ReleasedTooLate):
+		d.Released = bucket.Released(what)
+	case cost > 0 && what <= int64(bucket.RenewedSoon):
+		d.Renewal = bucket.Renewal(what)
+	default:
+		return fmt.Errorf("the script's reply holds %d, which no take or release finds", what)
 	}
-	d.Wait, d.Released = 0, bucket.Released(released)
 	return nil
 }
 

@@ -9,6 +9,8 @@ makers[CONCURRENCY] = function(_, capacity, hold)
   local MAX_DROPPED = 16
   local TOP = 2^52 -- puts the moment of the last write above all ends
   local RELEASED_SLOT, RELEASED_TOO_LATE = 1, 2 -- Released in Go
+  local RENEWED, RENEWED_SOON = 1, 2 -- Renewal in Go
+  local soon = (hold - hold % 8) / 8
 
   -- Returns the moment of the last write, the moment from which nothing counts, and the
   -- end of the hold that ends last, or 0; nil if there is no state, false if it cannot be
@@ -31,13 +33,13 @@ makers[CONCURRENCY] = function(_, capacity, hold)
   -- Returns how many holders there are after the moment at.
   local function held_after(key, at) return call('ZCOUNT', key, at + 1, '+inf') - 1 end
 
-  -- Says that the set stays until those who lapse are forgotten, and returns the moment
-  -- from which nothing counts.
+  -- Says that the set stays until those who lapse are forgotten, and returns the end of
+  -- the hold that ends last.
   local function keep(key)
-    local last, free, latest = read(key)
+    local last, _, latest = read(key)
     local forgotten = latest > 0 and latest + hold or 0
     HOLDERS[key] = forgotten > last and forgotten or last + 1
-    return free
+    return latest
   end
 
   -- Does what Mend in Go does. It looks at all holders that hold longer than one that
@@ -54,10 +56,10 @@ makers[CONCURRENCY] = function(_, capacity, hold)
 
   -- Returns how long it is until there is room after as many holds as have to end, or 0
   -- if there can be none.
-  local function free_in(key, pending)
+  local function free_in(key, pending, now)
     if pending >= capacity then return 0 end
     local index = call('ZCARD', key) - 1 - capacity + pending
-    return tonumber(call('ZRANGE', key, index, index, 'WITHSCORES')[2]) - clock
+    return tonumber(call('ZRANGE', key, index, index, 'WITHSCORES')[2]) - now
   end
 
   -- who.pending and who.wrote belong to the whole request, by key: how many hits are
@@ -65,7 +67,7 @@ makers[CONCURRENCY] = function(_, capacity, hold)
   local function decide(value, cost, who)
     if value and value ~= HOLDERS then return end
     local key = who.key
-    local last, free = read(key)
+    local last, free, latest = read(key)
     if last == false then return end
     local now, held, reset, ends = clock, 0, 0, nil
     if last then
@@ -73,15 +75,15 @@ makers[CONCURRENCY] = function(_, capacity, hold)
       if last >= now then now = last + 1 end
       if clock < free then
         held = held_after(key, now)
-        reset = free - clock
+        if held > 0 then reset = latest - now end
       end
       if who.holder ~= '' and (cost < 0 or clock < free) then
         ends = tonumber(call('ZSCORE', key, who.holder) or nil)
       end
     end
     local holds = ends and ends > now
-    who.ends, who.holds, who.last, who.held, who.free = ends, holds, last, held, free or 0
-    local remaining, retry, wait, at = capacity - held, 0, 0, now
+    who.ends, who.holds, who.last, who.held, who.latest = ends, holds, last, held, latest or 0
+    local remaining, retry, wait = capacity - held, 0, 0
     if remaining < 0 then remaining = 0 end
     if cost < 0 then
       if holds then wait = RELEASED_SLOT elseif ends and ends > now - hold then wait = RELEASED_TOO_LATE end
@@ -90,14 +92,16 @@ makers[CONCURRENCY] = function(_, capacity, hold)
     else
       local pending = who.holder ~= '' and who.pending[key] or 0
       if holds then
-        if cost == 1 then at = 0 end
+        if cost == 1 then
+          wait = now - (ends - hold) < soon and RENEWED_SOON or RENEWED
+        end
       elseif held + pending >= capacity then
-        retry, wait = UNKNOWN, free_in(key, pending)
+        retry, wait = UNKNOWN, free_in(key, pending, now)
       elseif cost == 1 then
         who.pending[key] = pending + 1
       end
     end
-    return remaining, retry, reset, wait, at, now, who
+    return remaining, retry, reset, wait, now, now, who
   end
 
   -- Returns the moment of a write: now, or later if the request has written since.
@@ -116,12 +120,12 @@ makers[CONCURRENCY] = function(_, capacity, hold)
     if held > 0 then
       who.wrote[key] = now
       call('ZADD', key, TOP + now, '')
-      return HOLDERS, keep(key), held < capacity and capacity - held or 0
+      return HOLDERS, clock + keep(key) - now, held < capacity and capacity - held or 0
     end
     who.wrote[key] = who.wrote[key] or who.last
-    local free = keep(key)
+    keep(key)
     if HOLDERS[key] <= clock then return false, clock, capacity end
-    return HOLDERS, free > clock and free or clock, capacity
+    return HOLDERS, clock, capacity
   end
 
   -- Removes some of those that lapsed a hold ago or more, of so many that have lapsed.
@@ -132,23 +136,23 @@ makers[CONCURRENCY] = function(_, capacity, hold)
     end
   end
 
-  local function charge(cost, now, at, _, who)
+  local function charge(cost, now, _, _, who)
     if cost < 0 then return release(who, now) end
     if who.holder == '' then return end
     local key = who.key
-    local held, free = who.held + (who.holds and 0 or 1), now + hold
+    local held, latest = who.held + (who.holds and 0 or 1), now + hold
     local was_written = who.wrote[key]
     now = moment_of(who, now)
     call('ZADD', key, TOP + now, '', now + hold, who.holder)
     who.wrote[key] = now
     if was_written then held = held_after(key, now) end
-    if was_written or free < who.free then
-      free = keep(key)
+    if was_written or latest < who.latest then
+      latest = keep(key)
     else
-      HOLDERS[key] = free + hold
+      HOLDERS[key] = latest + hold
     end
     drop(key, now, call('ZCARD', key) - 1 - held)
-    return HOLDERS, free, held < capacity and capacity - held or 0, at > 0 and now or 0
+    return HOLDERS, clock + latest - now, held < capacity and capacity - held or 0, now
   end
 
   local function give_back(_, now, _, _, who, taken)

@@ -31,11 +31,12 @@
 -- limit it makes the three steps of step.go, and says whether hits name holders, so that
 -- a negative cost is charged whatever its request gets. States go in and out packed;
 -- HOLDERS in place of a value means a sorted set that a step has written, and has, by
--- key, the moment when that is forgotten, which is later than when it expires.
+-- key, the moment when that is forgotten. When it expires is only for its reset, which
+-- counts from the key's own moment.
 --   decide(value, cost, who)  returns remaining, retry, reset, wait, at, and for the
 --     other two steps level and rest: what the state holds at that moment, and
 --     what else they need of it. Of a concurrency, wait is FreeAtLatest where retry is
---     UNKNOWN, and the Released of a release. Nothing, if value cannot be read. If a wrong
+--     UNKNOWN, the Released of a release, and the Renewal of a take. Nothing, if value cannot be read. If a wrong
 --     clock wrote it: nil, the value that Mend in Go makes of it, and the moment
 --     when that expires; the caller keeps this value and decides on it. who is nil,
 --     or, for a hit that may name a holder, its key and holder, and what is pending
