@@ -24,6 +24,7 @@ var (
 	aclSingle   = strings.Fields("+evalsha +eval +script|load +time +mget +set +del +info")
 	aclDatabase = append(slices.Clone(aclSingle), "+select")
 	aclCluster  = append(slices.Clone(aclSingle), "+cluster|slots", "+asking")
+	aclHolders  = strings.Fields("+zadd +zrem +zcard +zcount +zscore +zrange +zrevrange +zrangebyscore +zremrangebyscore +zremrangebyrank +pexpire")
 )
 
 const (
@@ -48,6 +49,72 @@ func TestSmallestUserIsDocumented(t *testing.T) {
 			t.Errorf("docs/deploy.md lacks the line %s", line)
 		}
 	}
+}
+
+func TestRightsForHoldersAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := "ACL SETUSER " + aclName + " " + strings.Join(aclHolders, " ") + "\n"; !strings.Contains(string(text), line) {
+		t.Errorf("docs/deploy.md lacks the line %s", line)
+	}
+}
+
+// A user with all rights for holders may do all that is done with them, and the check at
+// the start of a daemon finds each right that is missing.
+func TestRightsForHolders(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	addrs := []string{server.Addr()}
+	commands := slices.Concat(aclSingle, aclHolders)
+	use := func() error {
+		clock := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		o := aclOptions(redisconn.Single, server.Addr())
+		o.Clock = func() int64 { return clock.UnixMicro() }
+		s := open(t, o)
+		ctx := context.Background()
+		l := concurrency(t, 20, time.Minute)
+		one := make([]bucket.Decision, 1)
+		var errs []error
+		do := func(holder string, cost int64) {
+			errs = append(errs, s.Take(ctx, []bucket.Hit{by(l, "a", holder, cost)}, one))
+		}
+		for i := range 21 {
+			do(fmt.Sprint(i), 1) // the last is denied
+		}
+		do("0", -1)
+		clock = clock.Add(3 * time.Minute)
+		do("1", 1) // which removes those that lapsed
+		clock = clock.Add(time.Hour)
+		do("1", 1)
+		clock = clock.Add(-time.Hour + 30*time.Second)
+		do("2", 1) // which mends
+		_, err := s.Holders(ctx, &bucket.Hit{Limit: l, Key: by(l, "a", "1", 1).Key, Place: by(l, "a", "1", 1).Place}, 5)
+		return errors.Join(append(errs, err, s.HolderRights(ctx))...)
+	}
+	setUser(t, addrs, commands)
+	if err := use(); err != nil {
+		t.Errorf("%v are not enough: %v", commands, err)
+	}
+	for i, command := range aclHolders {
+		t.Run("without "+command, func(t *testing.T) {
+			setUser(t, addrs, slices.Concat(aclSingle, slices.Delete(slices.Clone(aclHolders), i, i+1)))
+			s := open(t, aclOptions(redisconn.Single, server.Addr()))
+			if err := s.HolderRights(context.Background()); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+				t.Errorf("the check says %v", err)
+			}
+		})
+	}
+	t.Run("without all", func(t *testing.T) {
+		setUser(t, addrs, aclSingle)
+		s := open(t, aclOptions(redisconn.Single, server.Addr()))
+		held, rate := by(concurrency(t, 20, time.Minute), "b", "1", 1), hit(daily(t, 9), "b", 1)
+		if err := s.Take(context.Background(), []bucket.Hit{held}, make([]bucket.Decision, 1)); err == nil {
+			t.Error("a slot was taken")
+		}
+		take(t, s, rate) // which is as it was
+	})
 }
 
 func TestSmallestUserSufficesOnAServer(t *testing.T) {

@@ -46,6 +46,10 @@ func (s *Store) ask(ctx context.Context, now, deadline time.Time, requests []*re
 		}
 		if r.status.Load() == abandoned {
 			requests[i] = s.replacement(r)
+			if r.mayTakeLate() {
+				caller := requests[i].caller()
+				caller.late = append(caller.late, r)
+			}
 		}
 	}
 	var first error

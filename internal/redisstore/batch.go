@@ -158,7 +158,9 @@ func (s *Store) wake(r *request) {
 	}
 	if r.status.CompareAndSwap(sent, decided) {
 		r.done <- commandEnded(r.Err)
+		return
 	}
+	s.replyLate(r)
 }
 
 // resendEvery is the pause before a request that met a moving slot is sent again.

@@ -107,21 +107,37 @@ func (s *Store) tryOut(ctx context.Context, tags ...int) error {
 // may not run, or nil. For a command within a script, Redis 7.0 does not say which one
 // it is.
 func (s *Store) missingRight(ctx context.Context, tag int) error {
-	var server redis.UniversalClient = s.redis
-	if cluster := s.redis.Cluster(); cluster != nil {
-		node, err := cluster.MasterForKey(ctx, s.tags[tag])
-		if err != nil {
-			return nil
-		}
-		server = node
-	}
 	key := s.heads[tag] + "~right"
-	for _, command := range [][]any{{"time"}, {"mget", key}, {"set", key, "", "px", 1}, {"del", key}} {
+	return s.firstRefused(ctx, tag, [][]any{{"time"}, {"mget", key}, {"set", key, "", "px", 1}, {"del", key}})
+}
+
+// firstRefused returns the error of the first of the commands that this user may not run,
+// at the server of a tag, or nil.
+func (s *Store) firstRefused(ctx context.Context, tag int, commands [][]any) error {
+	server, err := s.serverOf(ctx, tag)
+	if err != nil {
+		return nil
+	}
+	for _, command := range commands {
 		if err := server.Do(ctx, command...).Err(); redis.HasErrorPrefix(err, "NOPERM") {
 			return err
 		}
 	}
 	return nil
+}
+
+// HolderRights returns why this user may not run a command that limits with holders need
+// besides those of all limits, or nil. A Redis that does not answer is no reason.
+func (s *Store) HolderRights(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, refusalWait)
+	defer cancel()
+	const tag = 0
+	key := s.heads[tag] + "~right"
+	commands := [][]any{
+		{"zadd", key, 1, "x"}, {"pexpire", key, 1}, {"zcard", key}, {"zcount", key, 1, 1}, {"zscore", key, "x"}, {"zrange", key, 0, 0}, {"zrevrange", key, 0, 0},
+		{"zrangebyscore", key, 1, 1}, {"zremrangebyscore", key, 1, 1}, {"zremrangebyrank", key, 0, 0}, {"zrem", key, "x"},
+	}
+	return s.firstRefused(ctx, tag, commands)
 }
 
 // tryLimit has a period that is long enough for its hits to be given back.

@@ -44,6 +44,11 @@ type request struct {
 	by   decidedBy
 	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
+	// late are those of the request's pieces, or the request that this one replaces, that
+	// were abandoned and may yet take slots. fate is what becomes of these slots, see
+	// late.go.
+	late []*request
+	fate atomic.Uint32
 	// traced receives how the request was decided, and trip has the times; both are nil
 	// unless the request is traced.
 	traced *bucket.Trace
@@ -167,6 +172,8 @@ func (s *Store) recycle(r *request) {
 	r.tag, r.text, r.merged, r.isSpread = 0, r.text[:0], r.merged[:0], false
 	r.whole, r.of, r.ctx = nil, r.of[:0], nil
 	r.by, r.degraded, r.traced, r.trip = decidedBy{}, fallback.Degraded{}, nil, nil
+	r.late = nil
+	r.fate.Store(lateOpen)
 	r.status.Store(waiting)
 	s.requests.Put(r)
 }

@@ -279,6 +279,9 @@ func (s *Store) take(r *request, decisions []bucket.Decision) (err error) {
 		err = s.ask(r.ctx, r.start, r.deadline, one[:])
 		r = one[0]
 	}
+	if r.late != nil {
+		s.settleLate(r, err == nil && bucket.GroupAllowed(r.Hits, r.Decisions))
+	}
 	s.countDegraded(r)
 	s.denials.learn(asked, &r.Group, err != nil)
 	s.end(r, decisions)

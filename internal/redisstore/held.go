@@ -1,0 +1,73 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// above is more than all moments: the score of the moment of the last write begins here,
+// see script/lua/state.lua.
+const above = 1 << 52
+
+// Holders returns who holds slots of the hit's state, the first n of them. It reads the
+// set beside the script, which may change it meanwhile, and changes nothing.
+func (s *Store) Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held, error) {
+	tag := s.tags.Of(h.Place)
+	server, err := s.serverOf(ctx, tag)
+	if err != nil {
+		return bucket.Held{}, wrap(err)
+	}
+	key := s.heads[tag] + string(h.Key)
+	clock, err := s.clockOf(ctx, server)
+	if err != nil {
+		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+	}
+	newest, err := server.ZRevRangeWithScores(ctx, key, 0, 0).Result()
+	if err != nil || len(newest) == 0 {
+		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+	}
+	now := clock
+	if last := int64(newest[0].Score) - above; last >= now {
+		now = last + 1
+	}
+	after := strconv.FormatInt(now+1, 10)
+	until := fmt.Sprintf("(%d", int64(above))
+	total, err := server.ZCount(ctx, key, after, until).Result()
+	if err != nil {
+		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+	}
+	first, err := server.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: after, Max: until, Count: int64(n)}).Result()
+	if err != nil {
+		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+	}
+	held := bucket.Held{Total: total}
+	for _, z := range first {
+		holder, _ := z.Member.(string)
+		held.First = append(held.First, bucket.Holding{Holder: holder, Left: time.Duration(int64(z.Score)-clock) * time.Microsecond})
+	}
+	return held, nil
+}
+
+// clockOf returns the clock of a server, in microseconds since the Unix epoch.
+func (s *Store) clockOf(ctx context.Context, server redis.Cmdable) (int64, error) {
+	if s.clock != nil {
+		return s.clock(), nil
+	}
+	t, err := server.Time(ctx).Result()
+	return t.UnixMicro(), err
+}
+
+// serverOf returns the server that has the keys of a tag.
+func (s *Store) serverOf(ctx context.Context, tag int) (redis.UniversalClient, error) {
+	cluster := s.redis.Cluster()
+	if cluster == nil {
+		return s.redis, nil
+	}
+	return cluster.MasterForKey(ctx, s.tags[tag])
+}
