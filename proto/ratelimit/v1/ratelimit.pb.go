@@ -4,7 +4,8 @@
 // All RPCs fail alike:
 //   INVALID_ARGUMENT    the request cannot be meant; the message says where it
 //                       is wrong, what was found and what is allowed
-//   PERMISSION_DENIED   give-backs are turned off (setting api.refunds)
+//   PERMISSION_DENIED   give-backs are turned off (setting api.refunds), except
+//                       those of slots
 //   FAILED_PRECONDITION the limits have changed since what is given back was
 //                       taken; nothing was returned
 //   UNAVAILABLE         the store does not answer, and failure.mode, or a
@@ -47,6 +48,9 @@ const (
 	Algorithm_ALGORITHM_FIXED_WINDOW   Algorithm = 4
 	Algorithm_ALGORITHM_SLIDING_WINDOW Algorithm = 5
 	Algorithm_ALGORITHM_SLIDING_LOG    Algorithm = 6
+	// Requests in flight: the value of a descriptor's last entry names the holder of
+	// a slot, such as the id of a request.
+	Algorithm_ALGORITHM_CONCURRENCY Algorithm = 7
 )
 
 // Enum value maps for Algorithm.
@@ -59,6 +63,7 @@ var (
 		4: "ALGORITHM_FIXED_WINDOW",
 		5: "ALGORITHM_SLIDING_WINDOW",
 		6: "ALGORITHM_SLIDING_LOG",
+		7: "ALGORITHM_CONCURRENCY",
 	}
 	Algorithm_value = map[string]int32{
 		"ALGORITHM_UNSPECIFIED":    0,
@@ -68,6 +73,7 @@ var (
 		"ALGORITHM_FIXED_WINDOW":   4,
 		"ALGORITHM_SLIDING_WINDOW": 5,
 		"ALGORITHM_SLIDING_LOG":    6,
+		"ALGORITHM_CONCURRENCY":    7,
 	}
 )
 
@@ -96,6 +102,63 @@ func (x Algorithm) Number() protoreflect.EnumNumber {
 // Deprecated: Use Algorithm.Descriptor instead.
 func (Algorithm) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{0}
+}
+
+// Released is what a release found.
+type Released int32
+
+const (
+	Released_RELEASED_UNSPECIFIED Released = 0
+	// The holder has no slot, and had none within the last hold.
+	Released_RELEASED_NOTHING Released = 1
+	// The slot is free from now on.
+	Released_RELEASED_SLOT Released = 2
+	// The slot had lapsed before, not longer than a hold ago: another may have had
+	// it while the holder still ran. The hold is too short.
+	Released_RELEASED_TOO_LATE Released = 3
+)
+
+// Enum value maps for Released.
+var (
+	Released_name = map[int32]string{
+		0: "RELEASED_UNSPECIFIED",
+		1: "RELEASED_NOTHING",
+		2: "RELEASED_SLOT",
+		3: "RELEASED_TOO_LATE",
+	}
+	Released_value = map[string]int32{
+		"RELEASED_UNSPECIFIED": 0,
+		"RELEASED_NOTHING":     1,
+		"RELEASED_SLOT":        2,
+		"RELEASED_TOO_LATE":    3,
+	}
+)
+
+func (x Released) Enum() *Released {
+	p := new(Released)
+	*p = x
+	return p
+}
+
+func (x Released) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Released) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_v1_ratelimit_proto_enumTypes[1].Descriptor()
+}
+
+func (Released) Type() protoreflect.EnumType {
+	return &file_ratelimit_v1_ratelimit_proto_enumTypes[1]
+}
+
+func (x Released) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Released.Descriptor instead.
+func (Released) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{1}
 }
 
 // TakeRequest asks about one or several descriptors, which pass together.
@@ -374,7 +437,11 @@ type TakeResponse struct {
 	// takes; not there if it is allowed, or can never be.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Whether some limit was decided without the store's state.
-	Degraded      bool `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	Degraded bool `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// Whether the request may be allowed later, but nobody knows when: a limit of
+	// requests in flight denied, which is free when somebody releases. Then there
+	// is no retry_after.
+	RetryUnknown  bool `protobuf:"varint,6,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -444,6 +511,13 @@ func (x *TakeResponse) GetDegraded() bool {
 	return false
 }
 
+func (x *TakeResponse) GetRetryUnknown() bool {
+	if x != nil {
+		return x.RetryUnknown
+	}
+	return false
+}
+
 // Limit is what one limit says after a take.
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -452,7 +526,8 @@ type Limit struct {
 	// As in the limits file; may be empty.
 	Name      string    `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Algorithm Algorithm `protobuf:"varint,3,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
-	// Requests per period.
+	// Requests per period; of ALGORITHM_CONCURRENCY how many may be in flight, and
+	// period is the hold.
 	Requests uint64               `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`
 	Period   *durationpb.Duration `protobuf:"bytes,5,opt,name=period,proto3" json:"period,omitempty"`
 	// The most that can be taken at once: a bucket's burst, a window's requests.
@@ -477,7 +552,15 @@ type Limit struct {
 	Shadow bool `protobuf:"varint,13,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	// What it was taken by, for GiveBack: a fingerprint of the limit's key,
 	// algorithm and numbers; 0 where taken_at is.
-	TakenBy       uint64 `protobuf:"fixed64,14,opt,name=taken_by,json=takenBy,proto3" json:"taken_by,omitempty"`
+	TakenBy uint64 `protobuf:"fixed64,14,opt,name=taken_by,json=takenBy,proto3" json:"taken_by,omitempty"`
+	// Whether nobody knows when it allows this cost; then there is no retry_after.
+	RetryUnknown bool `protobuf:"varint,15,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
+	// Where retry_unknown: when it allows this cost at the latest, if nobody renews
+	// or takes: the first hold ends then. Not there if it can be never.
+	FreeAtLatest *durationpb.Duration `protobuf:"bytes,16,opt,name=free_at_latest,json=freeAtLatest,proto3" json:"free_at_latest,omitempty"`
+	// If the request was allowed and takes or renews a slot: how long the holder has
+	// it unless it is released, or renewed by the same request.
+	HeldFor       *durationpb.Duration `protobuf:"bytes,17,opt,name=held_for,json=heldFor,proto3" json:"held_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -608,6 +691,27 @@ func (x *Limit) GetTakenBy() uint64 {
 		return x.TakenBy
 	}
 	return 0
+}
+
+func (x *Limit) GetRetryUnknown() bool {
+	if x != nil {
+		return x.RetryUnknown
+	}
+	return false
+}
+
+func (x *Limit) GetFreeAtLatest() *durationpb.Duration {
+	if x != nil {
+		return x.FreeAtLatest
+	}
+	return nil
+}
+
+func (x *Limit) GetHeldFor() *durationpb.Duration {
+	if x != nil {
+		return x.HeldFor
+	}
+	return nil
 }
 
 // TakeManyRequest holds requests that have nothing to do with each other.
@@ -1209,6 +1313,190 @@ func (x *SettledLimit) GetResetAfter() *durationpb.Duration {
 	return nil
 }
 
+// ReleaseRequest names holders.
+type ReleaseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The namespace of the limits; not empty.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// The descriptors whose last entries name the holders, such as those of the
+	// take: costs, numbers, and descriptors whose limits have no holders are passed
+	// over.
+	Descriptors   []*Descriptor `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRequest) Reset() {
+	*x = ReleaseRequest{}
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRequest) ProtoMessage() {}
+
+func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReleaseRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ReleaseRequest) GetDescriptors() []*Descriptor {
+	if x != nil {
+		return x.Descriptors
+	}
+	return nil
+}
+
+// ReleaseResponse says what was found.
+type ReleaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Every limit with holders that took part, in the order of the descriptors.
+	Limits []*ReleasedLimit `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Whether some limit was decided without the store's state.
+	Degraded      bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResponse) Reset() {
+	*x = ReleaseResponse{}
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResponse) ProtoMessage() {}
+
+func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReleaseResponse) GetLimits() []*ReleasedLimit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *ReleaseResponse) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
+// ReleasedLimit is what a release found in one limit.
+type ReleasedLimit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The index in the request of the descriptor that it is for.
+	DescriptorIndex uint32 `protobuf:"varint,1,opt,name=descriptor_index,json=descriptorIndex,proto3" json:"descriptor_index,omitempty"`
+	// As in the limits file; may be empty.
+	Name     string   `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Released Released `protobuf:"varint,3,opt,name=released,proto3,enum=ratelimit.v1.Released" json:"released,omitempty"`
+	// What could be taken at once then.
+	Remaining     uint32 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleasedLimit) Reset() {
+	*x = ReleasedLimit{}
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleasedLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleasedLimit) ProtoMessage() {}
+
+func (x *ReleasedLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleasedLimit.ProtoReflect.Descriptor instead.
+func (*ReleasedLimit) Descriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReleasedLimit) GetDescriptorIndex() uint32 {
+	if x != nil {
+		return x.DescriptorIndex
+	}
+	return 0
+}
+
+func (x *ReleasedLimit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReleasedLimit) GetReleased() Released {
+	if x != nil {
+		return x.Released
+	}
+	return Released_RELEASED_UNSPECIFIED
+}
+
+func (x *ReleasedLimit) GetRemaining() uint32 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
 // TakeStreamRequest holds requests that are decided each on its own.
 type TakeStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1219,7 +1507,7 @@ type TakeStreamRequest struct {
 
 func (x *TakeStreamRequest) Reset() {
 	*x = TakeStreamRequest{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1519,7 @@ func (x *TakeStreamRequest) String() string {
 func (*TakeStreamRequest) ProtoMessage() {}
 
 func (x *TakeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1532,7 @@ func (x *TakeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeStreamRequest.ProtoReflect.Descriptor instead.
 func (*TakeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TakeStreamRequest) GetTakes() []*NumberedTake {
@@ -1263,6 +1551,12 @@ type NumberedTake struct {
 	// Anything else counts as none: a take without it has no span, since the
 	// stream carries the takes of many.
 	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Binds the slots that the take gets, or renews, to the stream: the daemon renews
+	// them, and frees them when the caller ends the stream. Those of a stream that
+	// the daemon ends lapse.
+	Bind bool `protobuf:"varint,4,opt,name=bind,proto3" json:"bind,omitempty"`
+	// Frees the slots of the take's holders instead of taking, as Release does.
+	Release bool `protobuf:"varint,5,opt,name=release,proto3" json:"release,omitempty"`
 	// A settlement, in the place of a take.
 	Settle        *SettleRequest `protobuf:"bytes,6,opt,name=settle,proto3" json:"settle,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1271,7 +1565,7 @@ type NumberedTake struct {
 
 func (x *NumberedTake) Reset() {
 	*x = NumberedTake{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1577,7 @@ func (x *NumberedTake) String() string {
 func (*NumberedTake) ProtoMessage() {}
 
 func (x *NumberedTake) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1590,7 @@ func (x *NumberedTake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedTake.ProtoReflect.Descriptor instead.
 func (*NumberedTake) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NumberedTake) GetNumber() uint64 {
@@ -1320,6 +1614,20 @@ func (x *NumberedTake) GetTraceparent() string {
 	return ""
 }
 
+func (x *NumberedTake) GetBind() bool {
+	if x != nil {
+		return x.Bind
+	}
+	return false
+}
+
+func (x *NumberedTake) GetRelease() bool {
+	if x != nil {
+		return x.Release
+	}
+	return false
+}
+
 func (x *NumberedTake) GetSettle() *SettleRequest {
 	if x != nil {
 		return x.Settle
@@ -1329,15 +1637,18 @@ func (x *NumberedTake) GetSettle() *SettleRequest {
 
 // TakeStreamResponse holds answers, as they come.
 type TakeStreamResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Results       []*NumberedResult      `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Results []*NumberedResult      `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The numbers of takes whose slots are bound to the stream and were lost: they
+	// lapsed, or somebody released or reset them.
+	Lost          []uint64 `protobuf:"varint,2,rep,packed,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TakeStreamResponse) Reset() {
 	*x = TakeStreamResponse{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1660,7 @@ func (x *TakeStreamResponse) String() string {
 func (*TakeStreamResponse) ProtoMessage() {}
 
 func (x *TakeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,12 +1673,19 @@ func (x *TakeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeStreamResponse.ProtoReflect.Descriptor instead.
 func (*TakeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{17}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TakeStreamResponse) GetResults() []*NumberedResult {
 	if x != nil {
 		return x.Results
+	}
+	return nil
+}
+
+func (x *TakeStreamResponse) GetLost() []uint64 {
+	if x != nil {
+		return x.Lost
 	}
 	return nil
 }
@@ -1383,7 +1701,7 @@ type NumberedResult struct {
 
 func (x *NumberedResult) Reset() {
 	*x = NumberedResult{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1713,7 @@ func (x *NumberedResult) String() string {
 func (*NumberedResult) ProtoMessage() {}
 
 func (x *NumberedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1726,7 @@ func (x *NumberedResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedResult.ProtoReflect.Descriptor instead.
 func (*NumberedResult) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{18}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NumberedResult) GetNumber() uint64 {
@@ -1447,16 +1765,17 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\aNumbers\x12\x1a\n" +
 	"\brequests\x18\x01 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xdd\x01\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\x82\x02\n" +
 	"\fTakeResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12+\n" +
 	"\x06limits\x18\x02 \x03(\v2\x13.ratelimit.v1.LimitR\x06limits\x12 \n" +
 	"\tdenied_by\x18\x03 \x01(\rH\x00R\bdeniedBy\x88\x01\x01\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x1a\n" +
-	"\bdegraded\x18\x05 \x01(\bR\bdegradedB\f\n" +
+	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12#\n" +
+	"\rretry_unknown\x18\x06 \x01(\bR\fretryUnknownB\f\n" +
 	"\n" +
-	"_denied_by\"\x95\x04\n" +
+	"_denied_by\"\xb1\x05\n" +
 	"\x05Limit\x12)\n" +
 	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
@@ -1474,7 +1793,10 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x04wait\x18\v \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x19\n" +
 	"\btaken_at\x18\f \x01(\x03R\atakenAt\x12\x16\n" +
 	"\x06shadow\x18\r \x01(\bR\x06shadow\x12\x19\n" +
-	"\btaken_by\x18\x0e \x01(\x06R\atakenBy\"B\n" +
+	"\btaken_by\x18\x0e \x01(\x06R\atakenBy\x12#\n" +
+	"\rretry_unknown\x18\x0f \x01(\bR\fretryUnknown\x12?\n" +
+	"\x0efree_at_latest\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\ffreeAtLatest\x124\n" +
+	"\bheld_for\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\aheldFor\"B\n" +
 	"\x0fTakeManyRequest\x12/\n" +
 	"\x05takes\x18\x01 \x03(\v2\x19.ratelimit.v1.TakeRequestR\x05takes\"F\n" +
 	"\x10TakeManyResponse\x122\n" +
@@ -1511,19 +1833,33 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x05takes\x18\a \x01(\x04R\x05takes\x12\x1c\n" +
 	"\tremaining\x18\b \x01(\x04R\tremaining\x12:\n" +
 	"\vreset_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"resetAfter\"E\n" +
+	"resetAfter\"d\n" +
+	"\x0eReleaseRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
+	"\vdescriptors\x18\x02 \x03(\v2\x18.ratelimit.v1.DescriptorR\vdescriptors\"b\n" +
+	"\x0fReleaseResponse\x123\n" +
+	"\x06limits\x18\x01 \x03(\v2\x1b.ratelimit.v1.ReleasedLimitR\x06limits\x12\x1a\n" +
+	"\bdegraded\x18\x02 \x01(\bR\bdegraded\"\xa0\x01\n" +
+	"\rReleasedLimit\x12)\n" +
+	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
+	"\breleased\x18\x03 \x01(\x0e2\x16.ratelimit.v1.ReleasedR\breleased\x12\x1c\n" +
+	"\tremaining\x18\x04 \x01(\rR\tremaining\"E\n" +
 	"\x11TakeStreamRequest\x120\n" +
-	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"\xac\x01\n" +
+	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"\xda\x01\n" +
 	"\fNumberedTake\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12-\n" +
 	"\x04take\x18\x02 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12 \n" +
-	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x123\n" +
-	"\x06settle\x18\x06 \x01(\v2\x1b.ratelimit.v1.SettleRequestR\x06settle\"L\n" +
+	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x12\n" +
+	"\x04bind\x18\x04 \x01(\bR\x04bind\x12\x18\n" +
+	"\arelease\x18\x05 \x01(\bR\arelease\x123\n" +
+	"\x06settle\x18\x06 \x01(\v2\x1b.ratelimit.v1.SettleRequestR\x06settle\"`\n" +
 	"\x12TakeStreamResponse\x126\n" +
-	"\aresults\x18\x01 \x03(\v2\x1c.ratelimit.v1.NumberedResultR\aresults\"Z\n" +
+	"\aresults\x18\x01 \x03(\v2\x1c.ratelimit.v1.NumberedResultR\aresults\x12\x12\n" +
+	"\x04lost\x18\x02 \x03(\x04R\x04lost\"Z\n" +
 	"\x0eNumberedResult\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x120\n" +
-	"\x06result\x18\x02 \x01(\v2\x18.ratelimit.v1.TakeResultR\x06result*\xc7\x01\n" +
+	"\x06result\x18\x02 \x01(\v2\x18.ratelimit.v1.TakeResultR\x06result*\xe2\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x12\n" +
@@ -1531,12 +1867,19 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x16ALGORITHM_LEAKY_BUCKET\x10\x03\x12\x1a\n" +
 	"\x16ALGORITHM_FIXED_WINDOW\x10\x04\x12\x1c\n" +
 	"\x18ALGORITHM_SLIDING_WINDOW\x10\x05\x12\x19\n" +
-	"\x15ALGORITHM_SLIDING_LOG\x10\x062\x81\x03\n" +
+	"\x15ALGORITHM_SLIDING_LOG\x10\x06\x12\x19\n" +
+	"\x15ALGORITHM_CONCURRENCY\x10\a*d\n" +
+	"\bReleased\x12\x18\n" +
+	"\x14RELEASED_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10RELEASED_NOTHING\x10\x01\x12\x11\n" +
+	"\rRELEASED_SLOT\x10\x02\x12\x15\n" +
+	"\x11RELEASED_TOO_LATE\x10\x032\xc9\x03\n" +
 	"\x10RateLimitService\x12=\n" +
 	"\x04Take\x12\x19.ratelimit.v1.TakeRequest\x1a\x1a.ratelimit.v1.TakeResponse\x12I\n" +
 	"\bTakeMany\x12\x1d.ratelimit.v1.TakeManyRequest\x1a\x1e.ratelimit.v1.TakeManyResponse\x12I\n" +
 	"\bGiveBack\x12\x1d.ratelimit.v1.GiveBackRequest\x1a\x1e.ratelimit.v1.GiveBackResponse\x12C\n" +
-	"\x06Settle\x12\x1b.ratelimit.v1.SettleRequest\x1a\x1c.ratelimit.v1.SettleResponse\x12S\n" +
+	"\x06Settle\x12\x1b.ratelimit.v1.SettleRequest\x1a\x1c.ratelimit.v1.SettleResponse\x12F\n" +
+	"\aRelease\x12\x1c.ratelimit.v1.ReleaseRequest\x1a\x1d.ratelimit.v1.ReleaseResponse\x12S\n" +
 	"\n" +
 	"TakeStream\x12\x1f.ratelimit.v1.TakeStreamRequest\x1a .ratelimit.v1.TakeStreamResponse(\x010\x01BAZ?github.com/ratelimitd/ratelimitd/proto/ratelimit/v1;ratelimitv1b\x06proto3"
 
@@ -1552,74 +1895,85 @@ func file_ratelimit_v1_ratelimit_proto_rawDescGZIP() []byte {
 	return file_ratelimit_v1_ratelimit_proto_rawDescData
 }
 
-var file_ratelimit_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ratelimit_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_ratelimit_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_ratelimit_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_ratelimit_v1_ratelimit_proto_goTypes = []any{
 	(Algorithm)(0),              // 0: ratelimit.v1.Algorithm
-	(*TakeRequest)(nil),         // 1: ratelimit.v1.TakeRequest
-	(*Descriptor)(nil),          // 2: ratelimit.v1.Descriptor
-	(*Entry)(nil),               // 3: ratelimit.v1.Entry
-	(*Numbers)(nil),             // 4: ratelimit.v1.Numbers
-	(*TakeResponse)(nil),        // 5: ratelimit.v1.TakeResponse
-	(*Limit)(nil),               // 6: ratelimit.v1.Limit
-	(*TakeManyRequest)(nil),     // 7: ratelimit.v1.TakeManyRequest
-	(*TakeManyResponse)(nil),    // 8: ratelimit.v1.TakeManyResponse
-	(*TakeResult)(nil),          // 9: ratelimit.v1.TakeResult
-	(*Error)(nil),               // 10: ratelimit.v1.Error
-	(*GiveBackRequest)(nil),     // 11: ratelimit.v1.GiveBackRequest
-	(*GiveBackResponse)(nil),    // 12: ratelimit.v1.GiveBackResponse
-	(*SettleRequest)(nil),       // 13: ratelimit.v1.SettleRequest
-	(*SettleResponse)(nil),      // 14: ratelimit.v1.SettleResponse
-	(*SettledLimit)(nil),        // 15: ratelimit.v1.SettledLimit
-	(*TakeStreamRequest)(nil),   // 16: ratelimit.v1.TakeStreamRequest
-	(*NumberedTake)(nil),        // 17: ratelimit.v1.NumberedTake
-	(*TakeStreamResponse)(nil),  // 18: ratelimit.v1.TakeStreamResponse
-	(*NumberedResult)(nil),      // 19: ratelimit.v1.NumberedResult
-	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
+	(Released)(0),               // 1: ratelimit.v1.Released
+	(*TakeRequest)(nil),         // 2: ratelimit.v1.TakeRequest
+	(*Descriptor)(nil),          // 3: ratelimit.v1.Descriptor
+	(*Entry)(nil),               // 4: ratelimit.v1.Entry
+	(*Numbers)(nil),             // 5: ratelimit.v1.Numbers
+	(*TakeResponse)(nil),        // 6: ratelimit.v1.TakeResponse
+	(*Limit)(nil),               // 7: ratelimit.v1.Limit
+	(*TakeManyRequest)(nil),     // 8: ratelimit.v1.TakeManyRequest
+	(*TakeManyResponse)(nil),    // 9: ratelimit.v1.TakeManyResponse
+	(*TakeResult)(nil),          // 10: ratelimit.v1.TakeResult
+	(*Error)(nil),               // 11: ratelimit.v1.Error
+	(*GiveBackRequest)(nil),     // 12: ratelimit.v1.GiveBackRequest
+	(*GiveBackResponse)(nil),    // 13: ratelimit.v1.GiveBackResponse
+	(*SettleRequest)(nil),       // 14: ratelimit.v1.SettleRequest
+	(*SettleResponse)(nil),      // 15: ratelimit.v1.SettleResponse
+	(*SettledLimit)(nil),        // 16: ratelimit.v1.SettledLimit
+	(*ReleaseRequest)(nil),      // 17: ratelimit.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),     // 18: ratelimit.v1.ReleaseResponse
+	(*ReleasedLimit)(nil),       // 19: ratelimit.v1.ReleasedLimit
+	(*TakeStreamRequest)(nil),   // 20: ratelimit.v1.TakeStreamRequest
+	(*NumberedTake)(nil),        // 21: ratelimit.v1.NumberedTake
+	(*TakeStreamResponse)(nil),  // 22: ratelimit.v1.TakeStreamResponse
+	(*NumberedResult)(nil),      // 23: ratelimit.v1.NumberedResult
+	(*durationpb.Duration)(nil), // 24: google.protobuf.Duration
 }
 var file_ratelimit_v1_ratelimit_proto_depIdxs = []int32{
-	2,  // 0: ratelimit.v1.TakeRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	20, // 1: ratelimit.v1.TakeRequest.settle_within:type_name -> google.protobuf.Duration
-	3,  // 2: ratelimit.v1.Descriptor.entries:type_name -> ratelimit.v1.Entry
-	4,  // 3: ratelimit.v1.Descriptor.numbers:type_name -> ratelimit.v1.Numbers
-	20, // 4: ratelimit.v1.Numbers.period:type_name -> google.protobuf.Duration
-	6,  // 5: ratelimit.v1.TakeResponse.limits:type_name -> ratelimit.v1.Limit
-	20, // 6: ratelimit.v1.TakeResponse.retry_after:type_name -> google.protobuf.Duration
+	3,  // 0: ratelimit.v1.TakeRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	24, // 1: ratelimit.v1.TakeRequest.settle_within:type_name -> google.protobuf.Duration
+	4,  // 2: ratelimit.v1.Descriptor.entries:type_name -> ratelimit.v1.Entry
+	5,  // 3: ratelimit.v1.Descriptor.numbers:type_name -> ratelimit.v1.Numbers
+	24, // 4: ratelimit.v1.Numbers.period:type_name -> google.protobuf.Duration
+	7,  // 5: ratelimit.v1.TakeResponse.limits:type_name -> ratelimit.v1.Limit
+	24, // 6: ratelimit.v1.TakeResponse.retry_after:type_name -> google.protobuf.Duration
 	0,  // 7: ratelimit.v1.Limit.algorithm:type_name -> ratelimit.v1.Algorithm
-	20, // 8: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
-	20, // 9: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
-	20, // 10: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
-	20, // 11: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
-	1,  // 12: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
-	9,  // 13: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
-	5,  // 14: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
-	10, // 15: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
-	14, // 16: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
-	1,  // 17: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
-	2,  // 18: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	15, // 19: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
-	0,  // 20: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	20, // 21: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
-	17, // 22: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
-	1,  // 23: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
-	13, // 24: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
-	19, // 25: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
-	9,  // 26: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
-	1,  // 27: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
-	7,  // 28: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
-	11, // 29: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
-	13, // 30: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
-	16, // 31: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
-	5,  // 32: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
-	8,  // 33: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
-	12, // 34: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
-	14, // 35: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
-	18, // 36: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
-	32, // [32:37] is the sub-list for method output_type
-	27, // [27:32] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	24, // 8: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
+	24, // 9: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
+	24, // 10: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
+	24, // 11: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
+	24, // 12: ratelimit.v1.Limit.free_at_latest:type_name -> google.protobuf.Duration
+	24, // 13: ratelimit.v1.Limit.held_for:type_name -> google.protobuf.Duration
+	2,  // 14: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
+	10, // 15: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
+	6,  // 16: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
+	11, // 17: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
+	15, // 18: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
+	2,  // 19: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
+	3,  // 20: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	16, // 21: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
+	0,  // 22: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	24, // 23: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
+	3,  // 24: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	19, // 25: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
+	1,  // 26: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
+	21, // 27: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
+	2,  // 28: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
+	14, // 29: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
+	23, // 30: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
+	10, // 31: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
+	2,  // 32: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
+	8,  // 33: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
+	12, // 34: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
+	14, // 35: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
+	17, // 36: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
+	20, // 37: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
+	6,  // 38: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
+	9,  // 39: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
+	13, // 40: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
+	15, // 41: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
+	18, // 42: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
+	22, // 43: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
+	38, // [38:44] is the sub-list for method output_type
+	32, // [32:38] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_v1_ratelimit_proto_init() }
@@ -1639,8 +1993,8 @@ func file_ratelimit_v1_ratelimit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_v1_ratelimit_proto_rawDesc), len(file_ratelimit_v1_ratelimit_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   19,
+			NumEnums:      2,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4,7 +4,8 @@
 // All RPCs fail alike:
 //   INVALID_ARGUMENT    the request cannot be meant; the message says where it
 //                       is wrong, what was found and what is allowed
-//   PERMISSION_DENIED   give-backs are turned off (setting api.refunds)
+//   PERMISSION_DENIED   give-backs are turned off (setting api.refunds), except
+//                       those of slots
 //   FAILED_PRECONDITION the limits have changed since what is given back was
 //                       taken; nothing was returned
 //   UNAVAILABLE         the store does not answer, and failure.mode, or a
@@ -37,6 +38,7 @@ const (
 	RateLimitService_TakeMany_FullMethodName   = "/ratelimit.v1.RateLimitService/TakeMany"
 	RateLimitService_GiveBack_FullMethodName   = "/ratelimit.v1.RateLimitService/GiveBack"
 	RateLimitService_Settle_FullMethodName     = "/ratelimit.v1.RateLimitService/Settle"
+	RateLimitService_Release_FullMethodName    = "/ratelimit.v1.RateLimitService/Release"
 	RateLimitService_TakeStream_FullMethodName = "/ratelimit.v1.RateLimitService/TakeStream"
 )
 
@@ -53,7 +55,9 @@ type RateLimitServiceClient interface {
 	// GiveBack returns what a take charged, as far as it still counts: never
 	// above full, never into another window, and only to the algorithm and the
 	// numbers that it was taken by. It trusts its callers as Envoy's refunds do:
-	// who can call it can empty any limit. api.refunds turns it off.
+	// who can call it can empty any limit. api.refunds turns it off, except for
+	// limits of requests in flight: there it frees a slot that the take newly took
+	// and nobody has renewed since.
 	GiveBack(ctx context.Context, in *GiveBackRequest, opts ...grpc.CallOption) (*GiveBackResponse, error)
 	// Settle makes what takes with an id have charged what was used: less is given
 	// back as far as it still counts, more is charged in full. It may be called
@@ -61,6 +65,11 @@ type RateLimitServiceClient interface {
 	// as long as the store keeps the id (settle_within of the take). An id
 	// belongs to the caller who took with it, where callers have names.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Release frees the slots that a holder has in limits of requests in flight
+	// (algorithm: concurrency). It may come twice, or after the slot has lapsed:
+	// then it does nothing, and says so. It applies also where api.refunds is
+	// false. Whoever may refund may release, by the name of the holder.
+	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
 	// another order. A message of up to 128 requests and 16 KiB is read whatever
@@ -120,6 +129,16 @@ func (c *rateLimitServiceClient) Settle(ctx context.Context, in *SettleRequest, 
 	return out, nil
 }
 
+func (c *rateLimitServiceClient) Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Release_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rateLimitServiceClient) TakeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TakeStreamRequest, TakeStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &RateLimitService_ServiceDesc.Streams[0], RateLimitService_TakeStream_FullMethodName, cOpts...)
@@ -146,7 +165,9 @@ type RateLimitServiceServer interface {
 	// GiveBack returns what a take charged, as far as it still counts: never
 	// above full, never into another window, and only to the algorithm and the
 	// numbers that it was taken by. It trusts its callers as Envoy's refunds do:
-	// who can call it can empty any limit. api.refunds turns it off.
+	// who can call it can empty any limit. api.refunds turns it off, except for
+	// limits of requests in flight: there it frees a slot that the take newly took
+	// and nobody has renewed since.
 	GiveBack(context.Context, *GiveBackRequest) (*GiveBackResponse, error)
 	// Settle makes what takes with an id have charged what was used: less is given
 	// back as far as it still counts, more is charged in full. It may be called
@@ -154,6 +175,11 @@ type RateLimitServiceServer interface {
 	// as long as the store keeps the id (settle_within of the take). An id
 	// belongs to the caller who took with it, where callers have names.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Release frees the slots that a holder has in limits of requests in flight
+	// (algorithm: concurrency). It may come twice, or after the slot has lapsed:
+	// then it does nothing, and says so. It applies also where api.refunds is
+	// false. Whoever may refund may release, by the name of the holder.
+	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
 	// another order. A message of up to 128 requests and 16 KiB is read whatever
@@ -184,6 +210,9 @@ func (UnimplementedRateLimitServiceServer) GiveBack(context.Context, *GiveBackRe
 }
 func (UnimplementedRateLimitServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
 }
 func (UnimplementedRateLimitServiceServer) TakeStream(grpc.BidiStreamingServer[TakeStreamRequest, TakeStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method TakeStream not implemented")
@@ -281,6 +310,24 @@ func _RateLimitService_Settle_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimitService_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Release(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Release_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Release(ctx, req.(*ReleaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RateLimitService_TakeStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RateLimitServiceServer).TakeStream(&grpc.GenericServerStream[TakeStreamRequest, TakeStreamResponse]{ServerStream: stream})
 }
@@ -310,6 +357,10 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _RateLimitService_Settle_Handler,
+		},
+		{
+			MethodName: "Release",
+			Handler:    _RateLimitService_Release_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
