@@ -39,7 +39,7 @@ func FailLocal(l Limit) Failure {
 		Burst:     int64(min(l.Burst, math.MaxInt64)),
 	})
 	if err == nil && limit.Algorithm.HasHolders() { // descriptors name no holders here
-		err = &bucket.SpecError{Field: "algorithm", Found: limit.Algorithm.String(), Allowed: fmt.Sprint(bucket.Algorithms())}
+		err = &bucket.SpecError{Field: "algorithm", Found: limit.Algorithm.String(), Allowed: fmt.Sprint(slices.DeleteFunc(bucket.Algorithms(), bucket.Algorithm.HasHolders))}
 	}
 	return Failure{mode: bucket.FailLocal, limit: limit, err: err}
 }

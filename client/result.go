@@ -11,6 +11,10 @@ import (
 // waits: its cost is more than the limit's capacity.
 const Never time.Duration = -1
 
+// RetryUnknown is the RetryAfter of a request that may be allowed later, but nobody knows
+// when: a limit of requests in flight denied it, which has room when somebody releases.
+const RetryUnknown time.Duration = -2
+
 // Result is the answer to a request.
 type Result struct {
 	// Allowed reports whether all descriptors passed.
@@ -21,8 +25,8 @@ type Result struct {
 	// several denied, it is the one with the longest RetryAfter.
 	DeniedBy int
 	// RetryAfter is the time until the same request would be allowed, if nobody
-	// else takes; Never if it cannot be allowed. It is 0 if the request is
-	// allowed, and if FailDeny denied it.
+	// else takes; Never if it cannot be allowed, RetryUnknown if nobody knows. It is 0
+	// if the request is allowed, and if FailDeny denied it.
 	RetryAfter time.Duration
 	// Degraded reports whether some limit was decided without the state that
 	// all daemons share.
@@ -75,8 +79,15 @@ type Limited struct {
 	// Allowed reports whether this limit allowed, whatever the others say.
 	Allowed bool
 	// RetryAfter is the time until this limit allows the cost, if nobody else
-	// takes, to the microsecond; 0 if it allowed, Never if it cannot.
+	// takes, to the microsecond; 0 if it allowed, Never if it cannot, RetryUnknown if
+	// nobody knows.
 	RetryAfter time.Duration
+	// FreeAtLatest is, where RetryAfter is RetryUnknown, the time until it is allowed at
+	// the latest, if nobody renews or takes; 0 if that may be never.
+	FreeAtLatest time.Duration
+	// HeldFor is how long the request has its slot of a Concurrency if it is not heard
+	// of again; 0 if it took none.
+	HeldFor time.Duration
 	// ResetAfter is the time until the limit is full again, if nobody takes.
 	ResetAfter time.Duration
 	// Wait is how long to hold the request so that requests leave evenly; only
@@ -100,6 +111,9 @@ const (
 	FixedWindow   Algorithm = Algorithm(bucket.FixedWindow)
 	SlidingWindow Algorithm = Algorithm(bucket.SlidingWindow)
 	SlidingLog    Algorithm = Algorithm(bucket.SlidingLog)
+	// Concurrency counts requests in flight: Requests is how many there may be, and
+	// Period is the hold.
+	Concurrency Algorithm = Algorithm(bucket.Concurrency)
 )
 
 // String returns the algorithm's spelling in a limits file.

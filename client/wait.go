@@ -17,7 +17,8 @@ var (
 	// ErrTooLate is the error of Wait if ctx would end before the wait does. It
 	// is a context.DeadlineExceeded.
 	ErrTooLate = fmt.Errorf("client: the wait would end too late: %w", context.DeadlineExceeded)
-	// ErrDenied is the error of Wait if FailDeny denied.
+	// ErrDenied is the error of Wait if FailDeny denied, or a limit of requests in flight:
+	// then nobody knows how long to wait.
 	ErrDenied = errors.New("client: denied")
 )
 
@@ -25,7 +26,8 @@ var (
 // the answer says. It then holds a request that a leaky_bucket allowed, for the
 // longest Wait of the limits that count it, so that requests leave evenly. It
 // gives up at once, with ErrTooLate, when ctx has a deadline that comes before the wait
-// would end, and with ErrNever when waiting cannot help. Other errors are those of Take.
+// would end, with ErrNever when waiting cannot help, and with ErrDenied when nobody knows
+// how long to wait. Other errors are those of Take.
 //
 // Wait gives back a request that was allowed and that it did not hold to the end,
 // even when ctx has ended: it may then take the client's timeout longer. If the
@@ -84,6 +86,8 @@ func (r *Result) answer(costs turns.Costs) (turns.Answer, error) {
 		return turns.Answer{Allowed: true, More: r.more(costs), Hold: r.hold(costs)}, nil
 	case r.RetryAfter == Never:
 		return turns.Answer{}, ErrNever
+	case r.RetryAfter == RetryUnknown:
+		return turns.Answer{}, fmt.Errorf("%w: nobody knows when one of the requests in flight ends", ErrDenied)
 	case r.RetryAfter == 0:
 		return turns.Answer{}, fmt.Errorf("%w: %w", ErrDenied, r.Failure)
 	}

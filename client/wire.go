@@ -57,6 +57,7 @@ const (
 	responseDeniedBy   = 3
 	responseRetryAfter = 4
 	responseDegraded   = 5
+	responseIsUnknown  = 6
 	// Limit
 	limitDescriptor = 1
 	limitName       = 2
@@ -72,6 +73,9 @@ const (
 	limitTakenAt    = 12
 	limitShadow     = 13
 	limitTakenBy    = 14
+	limitIsUnknown  = 15
+	limitFreeAt     = 16
+	limitHeldFor    = 17
 	// google.protobuf.Duration
 	durationSeconds = 1
 	durationNanos   = 2
@@ -179,9 +183,11 @@ func (r *Result) read(data []byte) error {
 			}
 		case f.Is(responseDegraded, wire.Varint):
 			r.Degraded = f.Varint != 0
+		case f.Is(responseIsUnknown, wire.Varint) && f.Varint != 0:
+			r.RetryAfter = RetryUnknown
 		}
 	}
-	if !r.Allowed && r.RetryAfter <= 0 {
+	if !r.Allowed && r.RetryAfter <= 0 && r.RetryAfter != RetryUnknown {
 		r.RetryAfter = Never
 	}
 	return f.Err
@@ -220,12 +226,18 @@ func (l *Limited) read(data []byte) error {
 			l.Shadow = f.Varint != 0
 		case f.Is(limitTakenBy, wire.Fixed64):
 			l.takenBy = f.Varint
+		case f.Is(limitIsUnknown, wire.Varint) && f.Varint != 0:
+			l.RetryAfter = RetryUnknown
+		case f.Is(limitFreeAt, wire.Bytes):
+			err = readDuration(&l.FreeAtLatest, f.Bytes)
+		case f.Is(limitHeldFor, wire.Bytes):
+			err = readDuration(&l.HeldFor, f.Bytes)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if !l.Allowed && l.RetryAfter <= 0 {
+	if !l.Allowed && l.RetryAfter <= 0 && l.RetryAfter != RetryUnknown {
 		l.RetryAfter = Never
 	}
 	return f.Err

@@ -50,7 +50,16 @@ func speaksBefore(a, b *client.Limited) bool {
 	if a.RetryAfter == b.RetryAfter {
 		return a.Remaining < b.Remaining
 	}
-	return b.RetryAfter != client.Never && (a.RetryAfter == client.Never || a.RetryAfter > b.RetryAfter)
+	return isLonger(a.RetryAfter, b.RetryAfter)
+}
+
+// isLonger compares two retry times: an unknown one is longer than all that are known, and
+// Never is the longest.
+func isLonger(a, b time.Duration) bool {
+	if isKnown := b >= 0; isKnown != (a >= 0) {
+		return isKnown
+	}
+	return a > b
 }
 
 // setPolicies sets RateLimit-Policy and RateLimit as the daemon does, with an item
@@ -69,7 +78,7 @@ func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
 		list.Add(policylist.Policy{
 			Name:  g.policyName(v, l),
 			Quota: int64(min(l.Capacity, math.MaxInt64)), Window: window(l),
-			Remaining: int64(min(l.Remaining, math.MaxInt64)), Reset: Seconds(reset),
+			Remaining: int64(min(l.Remaining, math.MaxInt64)), Reset: Seconds(reset), IsConcurrent: l.Algorithm == client.Concurrency,
 		})
 	}
 	if !list.IsEmpty() {

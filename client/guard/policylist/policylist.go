@@ -28,6 +28,9 @@ type Policy struct {
 	Remaining int64
 	// Reset is the number of seconds for which no more than Remaining is available.
 	Reset int64
+	// IsConcurrent says that the quota is of requests in flight: then there is no
+	// Window, and nobody knows Reset.
+	IsConcurrent bool
 }
 
 // List is a list of policies. The zero List is empty.
@@ -53,7 +56,10 @@ func (l *List) AppendPolicies(dst []byte) []byte {
 	for i := range l.policies {
 		p := &l.policies[i]
 		dst = appendParameter(appendName(dst, i, p.Name), ";q=", p.Quota)
-		if p.Window > 0 {
+		switch {
+		case p.IsConcurrent:
+			dst = append(dst, `;qu="concurrent-requests"`...)
+		case p.Window > 0:
 			dst = appendParameter(dst, ";w=", p.Window)
 		}
 	}
@@ -65,7 +71,9 @@ func (l *List) AppendLimits(dst []byte) []byte {
 	for i := range l.policies {
 		p := &l.policies[i]
 		dst = appendParameter(appendName(dst, i, p.Name), ";r=", p.Remaining)
-		dst = appendParameter(dst, ";t=", p.Reset)
+		if !p.IsConcurrent {
+			dst = appendParameter(dst, ";t=", p.Reset)
+		}
 	}
 	return dst
 }

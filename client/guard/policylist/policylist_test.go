@@ -20,6 +20,8 @@ func TestFieldsOfPolicies(t *testing.T) {
 		{"as large as an integer may be", []policylist.Policy{{Name: "a", Quota: 999_999_999_999_999, Remaining: 999_999_999_999_998}}, `"a";q=999999999999999`, `"a";r=999999999999998;t=0`},
 		{"larger", []policylist.Policy{{Name: "a", Quota: 1 << 52, Remaining: 1_000_000_000_000_000}}, `"a";q=999999999999999`, `"a";r=999999999999999;t=0`},
 		{"no window", []policylist.Policy{{Name: "a", Quota: 1}}, `"a";q=1`, `"a";r=0;t=0`},
+		{"requests in flight", []policylist.Policy{{Name: "a", Quota: 5, Window: 60, Remaining: 2, Reset: 9, IsConcurrent: true}, {Name: "b"}},
+			`"a";q=5;qu="concurrent-requests", "b";q=0`, `"a";r=2, "b";r=0;t=0`},
 		{"several", []policylist.Policy{{Name: "a", Quota: 1, Window: 1}, {Name: "b", Quota: 2, Window: 2, Remaining: 2}},
 			`"a";q=1;w=1, "b";q=2;w=2`, `"a";r=0;t=0, "b";r=2;t=0`},
 		{"equal names", []policylist.Policy{{Name: "a"}, {Name: "a"}, {Name: "a"}}, `"a";q=0, "a-2";q=0, "a-3";q=0`, `"a";r=0;t=0, "a-2";r=0;t=0, "a-3";r=0;t=0`},
