@@ -12,13 +12,18 @@ import (
 )
 
 // assigned returns what is assigned to the descriptor; table has the assignments of its
-// domain, and is nil if there are none.
-func (d *Descriptor) assigned(table *assign.DomainTable, now func() int64) (found assign.Found) {
+// domain, and is nil if there are none. If the last entry names a holder, the own numbers
+// are those of the entries before it.
+func (d *Descriptor) assigned(table *assign.DomainTable, hasHolder bool, now func() int64) (found assign.Found) {
 	switch {
 	case d.Found != nil:
 		found = *d.Found
 	case table != nil:
 		found = table.Find(d.Entries, now)
+		if hasHolder {
+			subject := table.Find(d.Entries[:len(d.Entries)-1], now)
+			found.Own, found.Now = subject.Own, subject.Now
+		}
 	}
 	return found
 }
@@ -74,6 +79,9 @@ func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
 // the limit stays as it is.
 func (d *Decider) withNumbers(l *bucket.Limit, n assign.Numbers) *bucket.Limit {
 	spec := l.Spec
+	if l.Algorithm.HasHolders() && n.Period != 0 {
+		return l // they are for a rate of the same name
+	}
 	spec.Requests, spec.Burst = n.Requests, n.Burst
 	if n.Period != 0 {
 		spec.Period = n.Period
@@ -191,5 +199,7 @@ func (c *Call) forgetMatch() {
 	c.matched = false
 	c.hasReplacing, c.hasRoles, c.hasQuotas, c.hasRefusal = false, false, false, false
 	c.Denied = false
+	c.hasHolders = false
 	c.Outcomes, c.text, c.Hits, c.overrides = c.Outcomes[:0], c.text[:0], c.Hits[:0], c.overrides[:0]
+	c.subjects = c.subjects[:0]
 }

@@ -19,7 +19,8 @@ type Bounds struct {
 }
 
 // Check refuses a request that is beyond the bounds or invalid, and computes the cost
-// of each descriptor. Its error is an Error, or Override.Invalid.
+// of each descriptor. Its error is an Error, or Override.Invalid. Without refunds, Match
+// refuses those that do not release a slot.
 func (c *Call) Check(refunds bool) error {
 	if c.Domain == "" {
 		return errorOf(Invalid, "domain is empty; a request names the domain of its limits")
@@ -36,13 +37,11 @@ func (c *Call) Check(refunds bool) error {
 		}
 	}
 	size := len(c.Domain) + len(c.ID)
+	c.onlyReleases = !refunds
 	for i := range c.Descriptors {
 		asked := &c.Descriptors[i]
 		if n := len(asked.Entries) + asked.MoreEntries; n > c.decider.Bounds.Entries {
 			return errorOf(Invalid, "descriptors[%d].entries: found %d, at most %d are allowed (setting grpc.max_entries)", i, n, c.decider.Bounds.Entries)
-		}
-		if asked.Refund && !refunds {
-			return errorOf(Forbidden, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
 		}
 		if err := asked.Own.Invalid; err != nil {
 			return err
@@ -69,6 +68,9 @@ func (d *Descriptor) Cost() int64 { return d.cost }
 // cost returns what a descriptor takes: its own hits, else those of the request,
 // where 0 and unset mean 1.
 func (c *Call) cost(d *Descriptor) int64 {
+	if c.Releases {
+		return -1
+	}
 	hits := uint64(max(1, c.HitsAddend))
 	if d.HasHits {
 		hits = d.Hits

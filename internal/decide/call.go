@@ -31,7 +31,13 @@ type Call struct {
 	// Limits is the fingerprint of the rules that the call was matched with, or empty.
 	Limits string
 
+	// Releases is set on a call that only frees the slots of its holders: of its
+	// descriptors those count that have a rule with holders, and whatever they say of
+	// costs and numbers does not.
+	Releases bool
+
 	Entries   []bucket.Entry // of all descriptors
+	subjects  []bucket.Entry // of the outcomes whose last entry names a holder
 	text      []byte         // subjects and keys
 	Hits      []bucket.Hit
 	decisions []bucket.Decision
@@ -57,6 +63,9 @@ type Call struct {
 	hasReplacing, hasRoles bool
 	hasQuotas              bool // one of them must be allowed
 	hasRefusal             bool // one of the outcomes is refused
+	hasHolders             bool // one of the hits has a holder
+	onlyReleases           bool // refunds are not taken, except those that release a slot
+	isInspected            bool // it looks at subjects, and need not name holders
 	Denied                 bool
 	// IsUnsure is set on a call that was decided by assignments that may lack changes:
 	// its answer is degraded, even if the store decided or no limit was asked.
@@ -137,6 +146,9 @@ type Outcome struct {
 	until int64
 	// freed says that an assignment makes the descriptor unlimited.
 	freed bool
+	// Subject are the entries that name whom the limits are about: those of the
+	// descriptor, without the value of the last one if that names a holder.
+	Subject []bucket.Entry
 	// Limits are the limits that were asked: those of the rule that nothing
 	// replaces, or the descriptor's own.
 	Limits []*bucket.Limit
@@ -206,6 +218,7 @@ func (c *Call) Reset() bool {
 	clear(c.Descriptors)
 	clear(c.Outcomes)
 	clear(c.Entries)
+	clear(c.subjects)
 	clear(c.Hits)
 	clear(c.overrides)
 	*c = Call{
@@ -214,6 +227,7 @@ func (c *Call) Reset() bool {
 		Descriptors: c.Descriptors[:0],
 		Outcomes:    c.Outcomes[:0],
 		Entries:     c.Entries[:0],
+		subjects:    c.subjects[:0],
 		text:        c.text[:0],
 		Hits:        c.Hits[:0],
 		decisions:   c.decisions[:0],

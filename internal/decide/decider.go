@@ -36,6 +36,8 @@ type Options struct {
 	// Unsure counts the answers by assignments that may lack changes; nil means no
 	// count.
 	Unsure prometheus.Counter
+	// Holders lists the holders of inspected subjects; nil lists none.
+	Holders HolderLister
 	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
 	// Loading returns why the assignments are not known yet, or nil; it may be nil.
@@ -127,8 +129,7 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 				if !isSure {
 					d.markUnsure(c)
 				}
-				d.count(c)
-				return nil
+				return d.conclude(ctx, c)
 			}
 			d.undo(ctx, c)
 		}
@@ -142,6 +143,17 @@ func (d *Decider) Decide(ctx context.Context, c *Call) error {
 			return d.decideUnsure(ctx, c, cause)
 		}
 	}
+}
+
+// conclude counts a decided call. If its caller has disconnected, the slots that it newly
+// took are freed instead: nobody would release them.
+func (d *Decider) conclude(ctx context.Context, c *Call) error {
+	if c.hasHolders && ctx.Err() != nil {
+		d.giveBackHits(ctx, c, func(h *bucket.Hit) bool { return h.Holder != "" })
+		return ctx.Err()
+	}
+	d.count(c)
+	return nil
 }
 
 // storeMethod is Take or Check of a store.
@@ -217,9 +229,9 @@ func (d *Decider) count(c *Call) {
 		if result == tally.Allowed && len(o.Hits) > 0 && c.Descriptors[i].cost == 0 {
 			result = tally.Peeked
 		}
-		counts := o.Rule.Count(result, c.Descriptors[i].Entries)
+		counts := o.Rule.Count(result, o.Subject)
 		used := d.countLimits(o, c.Denied)
-		d.Tops.add(o.Rule, c.Descriptors[i].Entries, c.Began, result == tally.Denied, used)
+		d.Tops.add(o.Rule, o.Subject, c.Began, result == tally.Denied, used)
 		if d.Hits.On {
 			counts.AddHits(d.Hits.parts(o, !c.Denied))
 		}
@@ -254,14 +266,17 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 		// No limit is higher.
 		cost := min(h.Cost, bucket.MaxRequests)
 		charged := bucket.Due(h, decision, !denied)
+		if h.Holder != "" && charged {
+			countHolder(o.Rule, o.LimitName(j), j, h, decision)
+		}
 		if cost < 0 {
-			if charged {
+			if charged && h.Holder == "" {
 				counts.Refunded.Add(uint64(min(-h.Cost, bucket.MaxRequests)))
 			}
 			continue
 		}
 		counts.Add(d.limitResult(o, j, charged), cost)
-		if charged {
+		if charged && decision.Renewal == bucket.NotRenewed {
 			used = max(used, cost)
 		}
 	}

@@ -83,6 +83,8 @@ type ExplainedLimit struct {
 	// remains is as before.
 	bucket.Decision
 	Shadow bool
+	// Held are the holders of an inspected subject.
+	Held bucket.Held
 	// OnStoreFailure is what a failure of the store would do, in words.
 	OnStoreFailure string
 }
@@ -101,16 +103,24 @@ const (
 // the limits as Decide does and only looks at the states: it charges nothing,
 // remembers nothing and counts nothing. Its error is one that Decide would return.
 func (d *Decider) Explain(ctx context.Context, c *Call) (*Explanation, error) {
+	x, e, err := d.explainNow(ctx, c)
+	if err == nil && x.isInspected {
+		x.listHolders(ctx, e)
+	}
+	return e, err
+}
+
+func (d *Decider) explainNow(ctx context.Context, c *Call) (*explaining, *Explanation, error) {
 	x, err := d.explain(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(c.Hits) > 0 {
 		if err := c.take(ctx, d.Store.Check); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return x.finish(), nil
+	return x, x.finish(), nil
 }
 
 // explaining is an Explanation in the making.
@@ -251,10 +261,11 @@ func (x *explaining) verdict(o *Outcome) Verdict {
 }
 
 // Inspect explains every limit of one subject, as a peek: each decision says what a
-// cost of 1 would get.
+// cost of 1 would get. Where the last entry names a holder, its value may be empty: then
+// the subject is looked at, and else this holder.
 func (d *Decider) Inspect(ctx context.Context, domain string, entries []bucket.Entry) (*Explanation, error) {
 	c := d.NewCall()
-	c.Domain = domain
+	c.Domain, c.isInspected = domain, true
 	c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries, HasHits: true})
 	if err := c.Check(false); err != nil {
 		return nil, err
@@ -271,6 +282,11 @@ type Resettable struct {
 	Idle string
 	// Hints name the subjects that people may have meant instead, a sentence each.
 	Hints []string
+	// HasHolder says that the last entry names a holder: then its slots are freed, by
+	// Decider.Free, and not the states of the subject.
+	HasHolder bool
+
+	release []bucket.Hit
 }
 
 // Resettable returns the states of a subject: of all limits of its rule, whatever plan
@@ -297,12 +313,13 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 	}
 	c := d.NewCall()
 	c.Domain = domain
-	for _, plan := range plans {
+	for i, plan := range plans {
 		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
 		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
+		c.nameSubject(i)
 	}
 	c.addHits(found)
-	r := Resettable{Hints: hints}
+	r := Resettable{Hints: hints, HasHolder: rule.HasHolders && entries[len(entries)-1].Value != ""}
 	for i := range c.Hits {
 		h := &c.Hits[i]
 		if limit != nil && h.Limit.Name != *limit {
@@ -310,11 +327,13 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 		}
 		if key := d.Store.Locate(h).Key; !slices.Contains(r.Keys, key) {
 			r.Keys = append(r.Keys, key)
+			r.release = append(r.release, *h)
 		}
 		if !slices.Contains(r.Limits, h.Limit.Name) {
 			r.Limits = append(r.Limits, h.Limit.Name)
 		}
 	}
+	r.release = releaseHits(r.release)
 	switch {
 	case len(r.Keys) > 0:
 		return r, nil

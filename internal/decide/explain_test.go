@@ -422,7 +422,7 @@ func TestResettableNamesTheStates(t *testing.T) {
 		r := newRig(t, explained)
 		got, err := r.Resettable(tc.domain, entries(tc.entries), tc.limit)
 		if kindOf(err) != tc.kind || strings.Join(got.Limits, " ") != tc.limits || strings.Join(got.Keys, " ") != tc.keys || (got.Idle != "") != (err == nil && tc.keys == "") {
-			t.Errorf("%s %s: got %q, %v", tc.domain, tc.entries, got, err)
+			t.Errorf("%s %s: got %+v, %v", tc.domain, tc.entries, got, err)
 		}
 	}
 }

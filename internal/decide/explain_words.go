@@ -87,7 +87,11 @@ func ofOwnEntries(a *assign.Assignment) string {
 
 // isOwn reports whether an assignment has exactly the entries of descriptor i.
 func (x *explaining) isOwn(i int, a *assign.Assignment) bool {
-	return len(a.Entries) == len(x.Descriptors[i].Entries)
+	own := len(x.Descriptors[i].Entries)
+	if rule := x.traces[i].Rule; rule != nil && rule.HasHolders {
+		own-- // what is assigned to all holders
+	}
+	return len(a.Entries) == own
 }
 
 func (x *explaining) effectOfUnlimited(i int, a *assign.Assignment) string {
@@ -280,6 +284,13 @@ func (x *explaining) notes(i int) (notes []string) {
 			add("%s is charged for what was used, whatever it decides (postpaid)", limitText(l.Name))
 		}
 	}
+	if o.hasHolder() && len(o.Limits) > 0 {
+		add("its last entry names the holder of a slot; all holders of %s share the limit", words.Entries(o.Subject))
+	}
+	if name, renewed, of := sharesHolder(o.Rule); of > 0 {
+		add("%s of %s takes from %s were by a holder that had just taken: as if requests shared a holder, which have one slot and are not limited; the value of the last entry must tell each request in flight from the others",
+			words.Thousands(int64(renewed)), words.Thousands(int64(of)), limitText(name))
+	}
 	for _, l := range o.Rule.Limits {
 		if by := x.replacerOf(l); by >= 0 && !o.freed {
 			add("%s is replaced in this request by the rule of descriptor %d", limitText(l.Name), by)
@@ -372,8 +383,10 @@ func (x *explaining) because(e *Explanation) string {
 	text := x.limitOf(l, i)
 	cost := x.Descriptors[i].cost
 	switch {
+	case e.RetryAfter == bucket.Unknown && l.FreeAtLatest() > 0:
+		return fmt.Sprintf("%s has none left, and would allow it once somebody releases, or in %s if nobody renews", text, timespan.Format(l.FreeAtLatest()))
 	case e.RetryAfter == bucket.Unknown:
-		return fmt.Sprintf("%s has %s left, and would allow it at a time that nobody knows", text, words.Thousands(l.Remaining))
+		return text + " has none left, and would allow it once somebody releases"
 	case e.RetryAfter != bucket.Never:
 		return fmt.Sprintf("%s has %s left, and would allow it in %s", text, words.Thousands(l.Remaining), timespan.Format(e.RetryAfter))
 	case l.Requests == 0:

@@ -65,26 +65,68 @@ func (c *Call) since(i int) int64 {
 var errLimitsChanged = errorOf(Changed,
 	"taken_at, taken_by: not of the descriptors' limits as they are now; the limits have changed, or these are not those of the take's response")
 
+// errGiveBacks is the answer to a give-back where none are taken.
+var errGiveBacks = errorOf(Forbidden, "give-backs are not taken here (setting api.refunds)")
+
+// givenBack are takes that go back to the store together.
+type givenBack struct {
+	hits      []bucket.Hit
+	decisions []bucket.Decision
+}
+
+func (g *givenBack) add(h bucket.Hit, d bucket.Decision) {
+	h.Role = bucket.Aside // each was charged by itself
+	g.hits, g.decisions = append(g.hits, h), append(g.decisions, d)
+}
+
+// What goes back has four parts: what the store took, and what a fallback took; and the
+// same for the slots of a take with an ID, which has no bills for them.
+const (
+	givenBackParts = 4
+	ofFallback     = 1
+	ofSlots        = 2
+)
+
+func (c *Call) partOf(h *bucket.Hit, degraded bool) (part int) {
+	if degraded {
+		part += ofFallback
+	}
+	if c.ID != "" && h.Holder != "" {
+		part += ofSlots
+	}
+	return part
+}
+
+// giveBackPart gives back a part of what a call took.
+func (d *Decider) giveBackPart(ctx context.Context, c *Call, part int, g *givenBack) error {
+	switch {
+	case len(g.hits) == 0:
+		return nil
+	case c.ID != "" && part < ofSlots: // a settlement would give it back again
+		return d.unreserve(ctx, c, g.hits, g.decisions)
+	default:
+		return d.Store.GiveBack(ctx, g.hits, g.decisions)
+	}
+}
+
 // GiveBack gives back a take of the call's descriptors. all has what the response said
 // of each limit. It gives back everything, or nothing if a limit has changed since; of a
 // take with an ID what settlements have left of it. The
 // decisions of the call's outcomes then say only when it was given back, and by whom;
-// those of what was not taken say nothing.
-func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
+// those of what was not taken say nothing. Without refunds, only slots can be given back.
+func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken, refunds bool) error {
 	if err := d.Match(c); err != nil {
 		return err
 	}
 	if len(all) != len(c.Hits) {
 		return errLimitsChanged
 	}
-	// The first are takes of the store, the second those of a fallback.
-	var hits [2][]bucket.Hit
-	var decisions [2][]bucket.Decision
 	type place struct {
 		of    *Outcome
 		limit int
 	}
-	var places [2][]place // where these hits are
+	var parts [givenBackParts]givenBack
+	var places [givenBackParts][]place // where their hits are
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		for j, h := range o.Hits {
@@ -92,16 +134,16 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 			if t.At == 0 {
 				continue
 			}
+			if !refunds && !h.Limit.Algorithm.HasHolders() {
+				return errGiveBacks
+			}
 			decision, ok := t.decision(&h, c.since(i))
 			if !ok {
 				return errLimitsChanged
 			}
-			by := 0
-			if decision.Degraded {
-				by = 1
-			}
-			h.Role = bucket.Aside // each was charged by itself
-			hits[by], decisions[by], places[by] = append(hits[by], h), append(decisions[by], decision), append(places[by], place{o, j})
+			part := c.partOf(&h, decision.Degraded)
+			parts[part].add(h, decision)
+			places[part] = append(places[part], place{o, j})
 		}
 	}
 	if err := d.Refuses(); err != nil {
@@ -109,21 +151,12 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken) error {
 	}
 	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
 	c.giveDecisions()
-	for by := range hits {
-		if len(hits[by]) == 0 {
-			continue
-		}
-		giveBack := d.Store.GiveBack
-		if c.ID != "" { // a settlement would give it back again
-			giveBack = func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-				return d.unreserve(ctx, c, hits, decisions)
-			}
-		}
-		if err := giveBack(ctx, hits[by], decisions[by]); err != nil {
+	for part := range parts {
+		if err := d.giveBackPart(ctx, c, part, &parts[part]); err != nil {
 			return err
 		}
-		for i, at := range places[by] {
-			d := &decisions[by][i]
+		for i, at := range places[part] {
+			d := &parts[part].decisions[i]
 			at.of.Decisions[at.limit] = bucket.Decision{At: d.At, Seq: d.Seq, Degraded: d.Degraded}
 			at.of.countGivenBack(at.limit)
 		}

@@ -25,12 +25,18 @@ func (d *Decider) Match(c *Call) error {
 	c.found, c.Limits = domain, rules.Fingerprint()
 	for i := range c.Descriptors {
 		c.Outcomes = append(c.Outcomes, Outcome{})
+		o, asked := &c.Outcomes[i], &c.Descriptors[i]
+		if domain != nil {
+			o.Rule = domain.Match(asked.Entries)
+		}
+		c.nameSubject(i)
+		if c.onlyReleases && asked.Refund && !o.hasHolder() && !c.Releases {
+			return errRefund(i)
+		}
 		if domain == nil {
 			continue
 		}
-		o, asked := &c.Outcomes[i], &c.Descriptors[i]
-		o.Rule = domain.Match(asked.Entries)
-		found := asked.assigned(assigned, d.Now)
+		found := asked.assigned(assigned, o.hasHolder(), d.Now)
 		missing := o.Rule == nil
 		if !missing && o.Rule.Plans != nil {
 			o.Rule, missing = d.planOf(domain, o.Rule.Plans, found.Plan)
@@ -42,6 +48,17 @@ func (d *Decider) Match(c *Call) error {
 		}
 		if found.Own != nil {
 			c.assign(o, found.Own, found.Now)
+		}
+		if c.Releases {
+			c.holdersOnly(o)
+		}
+		if o.hasHolder() && len(o.Limits) > 0 {
+			if err := c.checkHolder(i); err != nil {
+				return err
+			}
+		}
+		if c.Releases {
+			continue // whatever is said of the descriptor
 		}
 		if asked.Own.Set {
 			if err := c.override(domain, o, i); err != nil {
@@ -73,7 +90,7 @@ func (c *Call) addHits(domain *rules.Domain) {
 		if len(o.Limits) == 0 {
 			continue
 		}
-		entries := d.Entries
+		entries := o.Subject
 		start := len(c.text)
 		if o.IsRuled() && o.Rule.ShareThreshold {
 			entries = slices.Clone(entries)
@@ -89,6 +106,11 @@ func (c *Call) addHits(domain *rules.Domain) {
 			c.text = append(c.text, value...)
 			place = c.text[start:len(c.text):len(c.text)]
 		}
+		holder := ""
+		if o.hasHolder() {
+			holder = bucket.HolderOf(d.Entries[len(d.Entries)-1].Value)
+			c.hasHolders = true
+		}
 		for j, l := range o.Limits {
 			l = d.of(l)
 			role := o.Role
@@ -99,6 +121,9 @@ func (c *Call) addHits(domain *rules.Domain) {
 			start := len(c.text)
 			c.text = l.AppendKey(c.text, subject)
 			c.Hits = append(c.Hits, bucket.Hit{Limit: l, Key: c.text[start:len(c.text):len(c.text)], Place: place, Cost: d.cost, Role: role})
+			if holder != "" && l.Algorithm.HasHolders() {
+				c.Hits[len(c.Hits)-1].Holder = holder
+			}
 		}
 	}
 	first := 0 // each gets its hits once all are there, since appending moves them

@@ -40,10 +40,10 @@ func (d *Decider) decideUnsure(ctx context.Context, c *Call, cause error) error 
 			return d.Degrade(ctx, c.reservation(), hits, decisions, cause)
 		})
 	}
-	if err == nil {
-		d.count(c)
+	if err != nil {
+		return err
 	}
-	return err
+	return d.conclude(ctx, c)
 }
 
 // markUnsure marks an answer as degraded.
@@ -57,34 +57,7 @@ func (d *Decider) markUnsure(c *Call) {
 // undo gives back what a decided call took, as far as the store answers: what is not
 // given back lets no request through.
 func (d *Decider) undo(ctx context.Context, c *Call) {
-	// The first are takes of the store, the second those of a fallback.
-	var hits [2][]bucket.Hit
-	var decisions [2][]bucket.Decision
-	for i := range c.Outcomes {
-		o := &c.Outcomes[i]
-		for j, d := range o.Decisions {
-			if c.Taken(o, j).At == 0 {
-				continue
-			}
-			by := 0
-			if d.Degraded {
-				by = 1
-			}
-			h := o.Hits[j]
-			h.Role = bucket.Aside // each was charged by itself
-			hits[by], decisions[by] = append(hits[by], h), append(decisions[by], d)
-		}
-	}
-	ctx = context.WithoutCancel(ctx)
-	for by := range hits {
-		switch {
-		case len(hits[by]) == 0:
-		case c.ID != "":
-			_ = d.unreserve(ctx, c, hits[by], decisions[by])
-		default:
-			_ = d.Store.GiveBack(ctx, hits[by], decisions[by])
-		}
-	}
+	d.giveBackHits(ctx, c, func(*bucket.Hit) bool { return true })
 	c.forgetMatch()
 }
 

@@ -356,7 +356,11 @@ func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
 	if s := r.timeline.of(now.row); s != nil {
 		s.add(after, bin, denied)
 	}
-	r.text = spelling.AppendEntries(r.text[:0], l.Descriptors[i].Entries)
+	entries := l.Descriptors[i].Entries
+	if now.subject != nil {
+		entries = now.subject
+	}
+	r.text = spelling.AppendEntries(r.text[:0], entries)
 	hash := maphash.Bytes(r.seed, r.text) ^ maphash.String(r.seed, l.Domain)
 	if !hasBefore {
 		r.crowds.see(now.row, hash, fateOf(after, now.result))

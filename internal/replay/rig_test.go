@@ -159,7 +159,7 @@ func (r *recorder) giveBack(taken *decide.Call) {
 	if err := c.Check(true); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := d.GiveBack(context.Background(), c, all); err != nil {
+	if err := d.GiveBack(context.Background(), c, all, true); err != nil {
 		return // the limits have changed
 	}
 	takenAt := make([]int64, len(all))

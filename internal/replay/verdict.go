@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
@@ -11,6 +12,8 @@ import (
 type verdict struct {
 	row    *row
 	result decisionlog.Result
+	// subject is whom it is about, if the descriptor names a holder too.
+	subject []bucket.Entry
 }
 
 // limitResult returns the result of limit j of an outcome.
@@ -29,7 +32,10 @@ func (r *rows) decided(p phase, c *decide.Call, l *decisionlog.Line, to []verdic
 	for i := range c.Outcomes {
 		o, cost := &c.Outcomes[i], l.Descriptors[i].Cost
 		row := r.of(l.Domain, o)
-		v := verdict{row, record.ResultOf(c, o)}
+		v := verdict{row: row, result: record.ResultOf(c, o)}
+		if o.Rule != nil && o.Rule.HasHolders {
+			v.subject = o.Subject
+		}
 		row.tallies[p].add(v.result, cost)
 		for j := range o.Decisions {
 			limit := row.limit(o.LimitName(j), j)
@@ -67,7 +73,7 @@ func (r *rows) told(l *decisionlog.Line, now, to []verdict) []verdict {
 		for j := range d.Limits {
 			row.limit(d.Limits[j].Name, j).tallies[before].add(wordResult(d.Limits[j].Result), d.Cost)
 		}
-		to = append(to, verdict{row, d.Result})
+		to = append(to, verdict{row: row, result: d.Result})
 	}
 	return to
 }

@@ -3,6 +3,7 @@ package rules
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
@@ -90,6 +91,24 @@ func (d *Domain) Match(entries []bucket.Entry) *Rule {
 		}
 	}
 	return n.rule
+}
+
+// WithHolders returns the rules right below descriptors with these entries whose last
+// entries name holders: what is assigned to the entries goes for them too.
+func (d *Domain) WithHolders(entries []bucket.Entry) (found []*Rule) {
+	n := d.root
+	for i := range entries {
+		if n = n.Next(&entries[i]); n == nil {
+			return nil
+		}
+	}
+	for below := range n.Below {
+		if below.rule != nil && below.rule.HasHolders {
+			found = append(found, below.rule)
+		}
+	}
+	slices.SortFunc(found, func(a, b *Rule) int { return strings.Compare(a.Path(), b.Path()) })
+	return found
 }
 
 // Place returns the value of the first entry with the domain's hash_tag, if the domain

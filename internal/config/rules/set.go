@@ -59,6 +59,18 @@ func (r *Set) Tick(now time.Duration) {
 	}
 }
 
+// HasHolders reports whether any rule counts requests in flight.
+func (r *Set) HasHolders() bool {
+	for _, d := range r.sorted {
+		for _, rule := range d.rules {
+			if rule.HasHolders {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Count returns the number of rules in all domains.
 func (r *Set) Count() int {
 	n := 0

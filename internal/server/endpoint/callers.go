@@ -62,6 +62,9 @@ func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack
 	right := access.GiveBack
 	if back == nil {
 		right = access.Take
+		if c.Releases {
+			right = access.Refund
+		}
 		for i := range c.Descriptors {
 			if c.Descriptors[i].Refund {
 				right |= access.Refund

@@ -108,9 +108,6 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 }
 
 func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack) error {
-	if !e.Refunds {
-		return status.Error(codes.PermissionDenied, "give-backs are not taken here (setting api.refunds)")
-	}
 	if n := len(back.TakenBy); n != 0 && n != len(back.TakenAt) {
 		return Invalid("taken_by: found %d beside %d of taken_at; allowed: as many, or none", n, len(back.TakenAt))
 	}
@@ -125,7 +122,7 @@ func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack)
 			all[i].By = back.TakenBy[i]
 		}
 	}
-	return e.Decider.GiveBack(ctx, c, all)
+	return e.Decider.GiveBack(ctx, c, all, e.Refunds)
 }
 
 // settle settles what takes with the call's ID charged.

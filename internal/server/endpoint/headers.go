@@ -134,7 +134,7 @@ func policies(c *decide.Call) *policylist.List {
 			list.Add(policylist.Policy{
 				Name:  policyName(o, l, c.Descriptors[i].Entries),
 				Quota: l.Capacity, Window: window(l),
-				Remaining: d.Remaining, Reset: Seconds(reset),
+				Remaining: d.Remaining, Reset: Seconds(reset), IsConcurrent: l.Algorithm.HasHolders(),
 			})
 		}
 	}

@@ -50,7 +50,57 @@ type LimitCounts struct {
 	// Returned and Added are the costs by which settlements made the charges of earlier
 	// takes less, and more.
 	Returned, Added Cost
+	// holders is nil until the first holder takes or releases.
+	holders atomic.Pointer[HolderCounts]
 }
+
+// HolderCounts count what becomes of the slots of a limit with holders, besides those that
+// are newly taken.
+type HolderCounts struct {
+	// Renewed and RenewedSoon are takes by who has a slot, see bucket.Renewal.
+	Renewed, RenewedSoon atomic.Uint64
+	// Released are releases by what they found, a bucket.Released.
+	Released [bucket.ReleasedTooLate + 1]atomic.Uint64
+}
+
+// Holders returns the counts of holders.
+func (c *LimitCounts) Holders() *HolderCounts {
+	if h := c.holders.Load(); h != nil {
+		return h
+	}
+	c.holders.CompareAndSwap(nil, new(HolderCounts))
+	return c.holders.Load()
+}
+
+// HolderSums are counts at some time.
+type HolderSums struct{ Takes, Soon uint64 }
+
+// HolderSums returns the takes that were charged, and how many of them renewed soon.
+func (c *LimitCounts) HolderSums() HolderSums {
+	takes := c.Decisions(LimitAllowed) + c.Decisions(LimitNear)
+	return HolderSums{Takes: takes, Soon: c.Holders().RenewedSoon.Load()}
+}
+
+const (
+	// fewTakes is how many takes say nothing about their holders.
+	fewTakes = 100
+	// nearlyAll is a percentage.
+	nearlyAll = 90
+)
+
+// SharedHolder returns how many of how many takes since others renewed soon, if these are
+// nearly all, and 0 and 0 if not.
+func (c *LimitCounts) SharedHolder(since HolderSums) (renewed, takes uint64) {
+	now := c.HolderSums()
+	renewed, takes = now.Soon-since.Soon, now.Takes-since.Takes
+	if takes < fewTakes || renewed*100 < takes*nearlyAll {
+		return 0, 0
+	}
+	return renewed, takes
+}
+
+// HasHolders reports whether any holder was counted.
+func (c *LimitCounts) HasHolders() bool { return c.holders.Load() != nil }
 
 // resultCounts count the decisions of one result. Most have a cost of 1: these are
 // counted by one addition.
