@@ -126,8 +126,7 @@ type Limit struct {
 	// At and Seq are those of the line unless they differ.
 	At  int64
 	Seq uint32
-	// Remaining, RetryAfter and ResetAfter are those of bucket.Decision. A RetryAfter
-	// that is unknown is not written, and so is read as 0.
+	// Remaining, RetryAfter and ResetAfter are those of bucket.Decision.
 	Remaining              int64
 	RetryAfter, ResetAfter time.Duration
 	Degraded               bool
@@ -140,6 +139,10 @@ type Limit struct {
 	// Returned, Added and Takes are, in a settlement, those of bucket.Settled. Result is
 	// then "settled" or "unknown".
 	Returned, Added, Takes int64
+	// Released is what a release found, a bucket.Released in words, and Renewed is set
+	// on a take by a holder that had its slot already.
+	Released string
+	Renewed  bool
 }
 
 // Numbers are those of a limit that a request brought, or an assignment.

@@ -425,6 +425,17 @@ func (l *Limit) read(v *fastjson.Value) *LineError {
 			return flag(&l.Degraded, v)
 		case "remembered":
 			return flag(&l.Remembered, v)
+		case "retry_unknown":
+			isUnknown := false
+			err := flag(&isUnknown, v)
+			if isUnknown {
+				l.RetryAfter = bucket.Unknown
+			}
+			return err
+		case "released":
+			return text(&l.Released, v)
+		case "renewed":
+			return flag(&l.Renewed, v)
 		case "taken_at":
 			return number(&l.TakenAt, v, 0, maxMoment)
 		case "returned":

@@ -164,6 +164,9 @@ func (w *writer) limit(l *Line, d *Limit) {
 	w.number(`,"reset_after_us":`, micros(d.ResetAfter))
 	w.flag(`,"degraded":true`, d.Degraded)
 	w.flag(`,"remembered":true`, d.Remembered)
+	w.flag(`,"retry_unknown":true`, d.RetryAfter == bucket.Unknown)
+	w.word(`,"released":`, d.Released)
+	w.flag(`,"renewed":true`, d.Renewed)
 	if n := d.Numbers; n != nil {
 		w.dst = append(w.dst, `,"numbers":`...)
 		start := w.begin()

@@ -127,7 +127,10 @@ func lineOf(text []byte, at int64, seq uint32, n int64) decisionlog.Line {
 		for j := range int(bits[5] % 3) {
 			limit := decisionlog.Limit{
 				Name: take(i + j), Result: take(j), At: at + int64(j), Seq: seq * uint32(j), Remaining: n, RetryAfter: time.Duration(n), ResetAfter: time.Duration(-n),
-				Degraded: bits[2]&4 != 0, Remembered: bits[2]&8 != 0, TakenAt: n, Returned: n, Added: -n, Takes: n / 2,
+				Degraded: bits[2]&4 != 0, Remembered: bits[2]&8 != 0, TakenAt: n, Returned: n, Added: -n, Takes: n / 2, Renewed: bits[6]&1 != 0,
+			}
+			if bits[6]&2 != 0 {
+				limit.RetryAfter, limit.Released = bucket.Unknown, bucket.ReleasedTooLate.String()
 			}
 			if bits[2]&16 != 0 {
 				limit.Numbers = &decisionlog.Numbers{Algorithm: take(j), Requests: n, Burst: int64(seq), Period: time.Duration(n), Assigned: bits[2]&32 != 0}
@@ -268,6 +271,9 @@ func limitFields(l *decisionlog.Line, x *decisionlog.Limit) map[string]any {
 	o.put("reset_after_us", us(x.ResetAfter))
 	o.put("degraded", x.Degraded)
 	o.put("remembered", x.Remembered)
+	o.put("retry_unknown", x.RetryAfter == bucket.Unknown)
+	o.put("released", x.Released)
+	o.put("renewed", x.Renewed)
 	o.put("taken_at", x.TakenAt)
 	o.put("returned", x.Returned)
 	o.put("added", x.Added)

@@ -130,6 +130,9 @@ func (s *scratch) fill(q *Request, now int64) int64 {
 		s.findMoment(q)
 	}
 	for i := range q.Call.Descriptors {
+		if isDecided && q.Releases && len(q.Outcomes[i].Limits) == 0 {
+			continue // a release passes over it
+		}
 		asked := &q.Call.Descriptors[i]
 		d := s.descriptor()
 		d.Entries, d.Cost, d.Reports, d.Doubtful = asked.Entries, asked.Cost(), asked.Reports, asked.IsDoubtful
@@ -208,8 +211,11 @@ func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome) {
 		s.limits = append(s.limits, decisionlog.Limit{
 			Name: o.LimitName(j), Result: q.LimitResult(o, j).String(), At: got.At, Seq: got.Seq,
 			Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter,
-			Degraded: got.Degraded, Remembered: got.RememberedAt != 0,
+			Degraded: got.Degraded, Remembered: got.RememberedAt != 0, Renewed: got.Renewal != bucket.NotRenewed,
 		})
+		if h := &o.Hits[j]; h.Holder != "" && h.Cost < 0 {
+			s.limits[len(s.limits)-1].Released = got.Released.String()
+		}
 		s.line.Degraded = s.line.Degraded || got.Degraded
 		s.numbersOfLast(o, j, l)
 	}
