@@ -33,10 +33,14 @@ var units = [...]unit{
 	{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND, typev3.RateLimitUnit_SECOND},
 }
 
-// unitOf returns a period as a number of the longest unit that divides it: 90 s
-// are 90 SECOND, and Envoy writes w=90 into its headers. A period that no unit
-// divides is UNKNOWN, and Envoy leaves it out.
-func unitOf(period time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, int64) {
+// unitOf returns the period of a limit as a number of the longest unit that divides it:
+// 90 s are 90 SECOND, and Envoy writes w=90 into its headers. A period that no unit
+// divides is UNKNOWN, and Envoy leaves it out; so is a hold.
+func unitOf(l *bucket.Limit) (rlsv3.RateLimitResponse_RateLimit_Unit, int64) {
+	period := l.Period
+	if l.Algorithm.HasHolders() {
+		return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1
+	}
 	for i := range units { // most periods are one unit
 		if u := &units[i]; period == u.period {
 			return u.inResponse, 1

@@ -193,7 +193,7 @@ func appendLimit(dst []byte, l *bucket.Limit, own *decide.Override) []byte {
 		}
 		return dst
 	}
-	unit, multiplier := unitOf(l.Period)
+	unit, multiplier := unitOf(l)
 	dst = wire.AppendNumber(dst, 2, uint64(unit))
 	if l.Name != "" {
 		dst = wire.AppendText(dst, 3, l.Name)

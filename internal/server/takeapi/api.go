@@ -150,6 +150,7 @@ func (a *API) Register(g *grpc.Server) {
 				func() *takes { return &takes{api: a} }, a.takeMany),
 			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName, a.newGiveBack, a.giveBackTake),
 			endpoint.Unary(a.Endpoint, a, "Settle", ratelimitv1.RateLimitService_Settle_FullMethodName, a.newSettle, a.settle),
+			endpoint.Unary(a.Endpoint, a, "Release", ratelimitv1.RateLimitService_Release_FullMethodName, a.newRelease, a.answerRelease),
 		},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "TakeStream",

@@ -1,4 +1,4 @@
-// Package takeapi is the daemon's own API, ratelimit.v1: Take, TakeMany,
-// TakeStream, GiveBack and Settle over gRPC, and the first and the last two over HTTP. It
-// imports endpoint and what that imports, transport, wire, and the API's messages.
+// Package takeapi is the daemon's own API, ratelimit.v1: Take, TakeMany, TakeStream,
+// GiveBack, Settle and Release over gRPC, and Take, GiveBack, Settle and Release over
+// HTTP. It imports endpoint and what that imports, transport, wire, and the API's messages.
 package takeapi

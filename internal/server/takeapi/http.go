@@ -29,6 +29,7 @@ func (a *API) Routes() map[string]http.HandlerFunc {
 		"POST /v1/take":      a.postTake,
 		"POST /v1/give-back": a.postGiveBack,
 		"POST /v1/settle":    a.postSettle,
+		"POST /v1/release":   a.postRelease,
 	}
 }
 
@@ -71,6 +72,20 @@ func (a *API) postSettle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	response, err := a.settleMessage(r.Context(), &request)
+	if err != nil {
+		endpoint.WriteStatus(w, err)
+		return
+	}
+	endpoint.WriteMessage(w, response, false)
+}
+
+// postRelease is Release.
+func (a *API) postRelease(w http.ResponseWriter, r *http.Request) {
+	var request ratelimitv1.ReleaseRequest
+	if !a.ReadBody(w, r, &request, endpoint.BoundsOfRequest(a.Bounds)) {
+		return
+	}
+	response, err := a.releaseMessage(r.Context(), &request)
 	if err != nil {
 		endpoint.WriteStatus(w, err)
 		return

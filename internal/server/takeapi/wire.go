@@ -147,13 +147,18 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 			degraded = degraded || o.Decisions[j].Degraded
 		}
 	}
+	isUnknown := false
 	if c.Denied {
 		i, j, d := c.Denier()
 		dst = protowire.AppendVarint(protowire.AppendTag(dst, 3, wire.Varint), uint64(c.Outcomes[i].First+j))
 		dst = appendWait(dst, 4, d.RetryAfter)
+		isUnknown = d.RetryAfter == bucket.Unknown
 	}
 	if degraded {
 		dst = wire.AppendNumber(dst, 5, 1)
+	}
+	if isUnknown {
+		dst = wire.AppendNumber(dst, 6, 1)
 	}
 	return dst
 }
@@ -178,13 +183,22 @@ func (c takeCall) appendLimitStatus(dst []byte, i, j int) []byte {
 	}
 	dst = appendWait(dst, 9, d.RetryAfter)
 	dst = appendWait(dst, 10, d.ResetAfter)
-	dst = appendWait(dst, 11, d.Wait)
+	if d.RetryAfter != bucket.Unknown {
+		dst = appendWait(dst, 11, d.Wait)
+	}
 	dst = wire.AppendNumber(dst, 12, uint64(t.At))
 	if c.IsShadow(o) || !o.Enforces(j) {
 		dst = wire.AppendNumber(dst, 13, 1)
 	}
 	if t.By != 0 {
 		dst = protowire.AppendFixed64(protowire.AppendTag(dst, 14, protowire.Fixed64Type), t.By)
+	}
+	switch {
+	case d.RetryAfter == bucket.Unknown:
+		dst = wire.AppendNumber(dst, 15, 1)
+		dst = appendWait(dst, 16, d.FreeAtLatest())
+	case o.Hits[j].Holder != "":
+		dst = appendWait(dst, 17, c.HeldFor(o, j))
 	}
 	return wire.EndMessage(dst, start)
 }
