@@ -21,7 +21,8 @@ if refusal then return refusal end
 
 if ARGV[7] == '1' then
   local counted = false
-  for i = 3, last do counted = counted or redis.call('GET', KEYS[i]) end
+  -- A key of another type than a text is an error, and a state as well.
+  for i = 3, last do counted = counted or redis.pcall('GET', KEYS[i]) end
   if not counted then return {0, ''} end
 end
 

@@ -257,6 +257,7 @@ func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) {
 	}
 	limit := b.add("%s", head)
 	limit.add("%s", stateText(l, isDecisive))
+	addHolders(limit, l)
 	key := "key " + l.GetKey()
 	if l.GetHashTag() != "" {
 		key += ", hash tag " + l.GetHashTag()
@@ -287,6 +288,10 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 	switch {
 	case l.GetRetryAfter() != nil:
 		text += ", would allow this in " + timeText(l.GetRetryAfter())
+	case l.GetRetryUnknown() && l.GetFreeAtLatest() != nil:
+		text += ", would allow this once somebody releases, or in " + timeText(l.GetFreeAtLatest()) + " if nobody renews"
+	case l.GetRetryUnknown():
+		text += ", would allow this once somebody releases"
 	case !l.GetAllowed():
 		text += ", can never allow this"
 	}
@@ -294,6 +299,20 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 		text += ", full again in " + timeText(reset)
 	}
 	return text
+}
+
+// addHolders lists who holds slots.
+func addHolders(b *branch, l *adminv1.ExplainedLimit) {
+	if len(l.GetHolders()) == 0 {
+		return
+	}
+	held := b.add("held by")
+	for _, h := range l.GetHolders() {
+		held.add("%s, for %s if it is not heard of", yamlfile.Printable(h.GetHolder()), timeText(h.GetLeft()))
+	}
+	if more := int64(l.GetHoldersTotal()) - int64(len(l.GetHolders())); more > 0 && len(l.GetHolders()) > 1 {
+		held.add("and %s more, for longer", words.Thousands(more))
+	}
 }
 
 func placeText(p *adminv1.Place) string {

@@ -21,8 +21,13 @@ func InspectCommand(load dial.Loader) *cobra.Command {
 		Use:   "inspect --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Show what is left of a customer's limits",
 		Long: `Shows the limits of a customer, such as tenant=acme: what is left of each, and
-where its numbers come from. It takes nothing.`,
-		Example:           `  ratelimitd inspect --domain api user=alice`,
+where its numbers come from. It takes nothing.
+
+Where the last key names the holder of a slot (algorithm: concurrency), its
+value may be empty: then those who hold slots are listed, the first to lapse
+first.`,
+		Example: `  ratelimitd inspect --domain api user=alice
+  ratelimitd inspect --domain api tenant=acme,request_id=`,
 		Args:              cmdline.AtLeastOne(subjecttext.Argument),
 		ValidArgsFunction: complete.Entries(load),
 	}

@@ -226,7 +226,7 @@ func printDecision(out io.Writer, args []string, r *ratelimitv1.TakeResponse) er
 	}
 	switch {
 	case !r.GetAllowed():
-		fmt.Fprintf(&text, "DENIED   the request as a whole%s; %s\n", denier(args, r), whenToRetry(r.GetRetryAfter()))
+		fmt.Fprintf(&text, "DENIED   the request as a whole%s; %s\n", denier(args, r), whenToRetry(r))
 	case lines > 1:
 		text.WriteString("ALLOWED  the request as a whole\n")
 	}
@@ -272,11 +272,17 @@ func describeTaken(l *ratelimitv1.Limit) string {
 	}
 	if l.GetRequests() == 0 && l.GetRetryAfter() != nil {
 		// A block that ends. Nothing is left of it, and it does not refill.
-		return s.String() + "denies all; " + whenToRetry(l.GetRetryAfter())
+		return s.String() + "denies all; " + whenToRetry(l)
 	}
 	fmt.Fprintf(&s, "%s left; %s", words.Thousands(int64(l.GetRemaining())), describeNumbers(l))
 	if !l.GetAllowed() {
-		s.WriteString("; " + whenToRetry(l.GetRetryAfter()))
+		s.WriteString("; " + whenToRetry(l))
+		if latest := l.GetFreeAtLatest(); latest != nil {
+			s.WriteString(", in " + timespan.Format(latest.AsDuration()) + " at the latest if nobody renews")
+		}
+	}
+	if held := l.GetHeldFor(); held != nil {
+		s.WriteString("; held for " + timespan.Format(held.AsDuration()))
 	}
 	if reset := l.GetResetAfter().AsDuration(); reset > 0 {
 		s.WriteString("; full again in " + timespan.Format(reset))
@@ -284,12 +290,19 @@ func describeTaken(l *ratelimitv1.Limit) string {
 	return s.String()
 }
 
-// whenToRetry says when a denied request would pass.
-func whenToRetry(after *durationpb.Duration) string {
-	if after == nil {
+// whenToRetry says when a request that was denied, as a whole or by one limit, would pass.
+func whenToRetry(denied interface {
+	GetRetryAfter() *durationpb.Duration
+	GetRetryUnknown() bool
+}) string {
+	switch after := denied.GetRetryAfter(); {
+	case denied.GetRetryUnknown():
+		return "try again once somebody releases"
+	case after == nil:
 		return "it can never pass"
+	default:
+		return "try again in " + timespan.Format(after.AsDuration())
 	}
-	return "try again in " + timespan.Format(after.AsDuration())
 }
 
 // describeNumbers says how much a limit allows, in the words of check.

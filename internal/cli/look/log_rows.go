@@ -196,7 +196,9 @@ func limitSaid(l *decisionlog.Limit) string {
 		switch {
 		case l.RetryAfter == bucket.Never:
 			text += ", can never pass"
-		case l.RetryAfter > 0: // otherwise unknown
+		case l.RetryAfter == bucket.Unknown:
+			text += ", would pass once somebody releases"
+		case l.RetryAfter > 0: // otherwise an older daemon did not say
 			text += ", would pass in " + timespan.Format(l.RetryAfter)
 		}
 		if l.Result == "shadowed" {
@@ -204,6 +206,17 @@ func limitSaid(l *decisionlog.Limit) string {
 		}
 	case "over":
 		text += ", over"
+	}
+	switch l.Released {
+	case bucket.ReleasedSlot.String():
+		text += ", a slot was released"
+	case bucket.ReleasedTooLate.String():
+		text += ", released after its slot had lapsed"
+	case bucket.ReleasedNothing.String():
+		text += ", there was nothing to release"
+	}
+	if l.Renewed {
+		text += ", a slot was renewed"
 	}
 	if l.Remembered {
 		text += ", repeated from memory"

@@ -40,6 +40,9 @@ from the one of --limit, as if nothing had been taken. If the values of a
 pattern share one counter (share_threshold), it is reset for all of them. If no
 rule applies to the customer, or nothing was taken, perhaps because the name is
 misspelt, the reset is refused, unless --force.
+
+Where the last key names the holder of a slot (algorithm: concurrency), an empty
+value frees all slots, and that of a holder frees only its own.
 ` + codesOfChanges,
 		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
   ratelimitd reset --domain api user=alice --limit day`,

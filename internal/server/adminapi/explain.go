@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
@@ -77,6 +79,7 @@ func unexplained(err error) error {
 func explainResponse(x *decide.Explanation) *adminv1.ExplainResponse {
 	m := &adminv1.ExplainResponse{
 		DomainKnown: x.Domain != nil, Allowed: x.Allowed, RetryAfter: wait(x.RetryAfter), Degraded: x.Degraded, Summary: x.Summary,
+		RetryUnknown: x.RetryAfter == bucket.Unknown,
 	}
 	if x.DeniedBy >= 0 {
 		m.DeniedByDescriptor = new(uint32(x.DeniedBy))
@@ -136,7 +139,7 @@ func tracedLevel(l *trace.Level) *adminv1.Level {
 }
 
 func explainedLimit(l *decide.ExplainedLimit) *adminv1.ExplainedLimit {
-	return &adminv1.ExplainedLimit{
+	m := &adminv1.ExplainedLimit{
 		Limit:          showLimit(l.Limit),
 		Source:         adminv1.Source(l.Source), // as Verdict
 		Key:            l.Key,
@@ -148,7 +151,14 @@ func explainedLimit(l *decide.ExplainedLimit) *adminv1.ExplainedLimit {
 		ResetAfter:     durationpb.New(l.ResetAfter),
 		Shadow:         l.Shadow,
 		OnStoreFailure: l.OnStoreFailure,
+		RetryUnknown:   l.RetryAfter == bucket.Unknown,
+		FreeAtLatest:   wait(l.FreeAtLatest()),
+		HoldersTotal:   uint32(l.Held.Total),
 	}
+	for _, h := range l.Held.First {
+		m.Holders = append(m.Holders, &adminv1.Holder{Holder: strings.ToValidUTF8(h.Holder, "\uFFFD"), Left: durationpb.New(h.Left)})
+	}
+	return m
 }
 
 // wait returns a retry time; nil for none, and for never.

@@ -47,11 +47,22 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		return nil, endpoint.Invalid("limit: found none for a subject with %d states, over all plans, where a reset forgets at most %d together; allowed: the name of one limit (%s)",
 			n, assign.MaxReset, yamlfile.Shorten(yamlfile.Commas(states.Limits)))
 	}
-	done, err := a.Assignments.Reset(ctx, assign.Reset{
+	reset := assign.Reset{
 		Keys:        states.Keys,
 		Record:      assign.Record{Kind: assign.WasReset, By: by, Reason: r.GetReason(), Subject: subject, Limits: states.Limits},
 		OnlyCounted: r.GetStrict(),
-	}, maxWait...)
+	}
+	freed := 0
+	if states.HasHolder {
+		if freed, err = a.Decider.Free(ctx, &states); err != nil {
+			return nil, status.Errorf(codes.Unavailable, "the store did not answer; the holder's slot is free or not, ask again: %v", err)
+		}
+		if freed == 0 && r.GetStrict() {
+			return nil, idleReset(append([]string{notHeld(subject)}, states.Hints...))
+		}
+		reset.Keys, reset.OnlyCounted = recordOnly(states.Keys), false
+	}
+	done, err := a.Assignments.Reset(ctx, reset, maxWait...)
 	switch {
 	case errors.Is(err, assign.ErrNothingChanged):
 		return nil, status.Errorf(codes.Unavailable, "%v", err)
@@ -59,7 +70,11 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		return nil, status.Errorf(codes.Unavailable, "the store did not answer; it was reset or not, ask again: %v", err)
 	}
 	var warnings []string
-	if done.States == 0 {
+	switch {
+	case states.HasHolder && freed == 0:
+		warnings = append([]string{notHeld(subject)}, states.Hints...)
+	case states.HasHolder:
+	case done.States == 0:
 		warnings = append(warnings, fmt.Sprintf("nothing is counted for %s: %s full", words.Entries(subject.Entries), areLimits(states.Limits)))
 		warnings = append(warnings, states.Hints...)
 		if r.GetStrict() {
@@ -71,6 +86,17 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	response := &adminv1.ResetResponse{Limits: states.Limits, Warnings: warnings}
 	response.Pending, response.UnknownFor = a.showReached(ctx, done.Reached)
 	return response, nil
+}
+
+// notHeld says that the holder whom a subject names has no slot.
+func notHeld(subject assign.Subject) string {
+	return fmt.Sprintf("no slot is held by %s", words.Entries(subject.Entries))
+}
+
+// recordOnly returns keys beside those of states, which no state has: a reset of them
+// records what was done, and forgets nothing.
+func recordOnly(keys []string) []string {
+	return []string{keys[0] + "#holder"}
 }
 
 // idleReset is the error of a strict reset that would do nothing for anybody.

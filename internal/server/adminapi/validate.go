@@ -84,11 +84,49 @@ func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *ass
 		return "", nil
 	}
 	rule := domain.Match(asked.Entries)
-	if rule == nil {
+	if rule != nil && rule.HasHolders {
+		last := len(asked.Entries) - 1
+		return fmt.Sprintf("entries: found %s, whose last entry names one holder in the rule %s; numbers and unlimited are for all holders of a limit: assign them to %s",
+			words.Entries(asked.Entries), rule.Path(), beforeHolder(asked.Entries[:last])), nil
+	}
+	// What is said of these very entries goes for the requests in flight below them too.
+	all := domain.WithHolders(asked.Entries)
+	if rule != nil {
+		all = append([]*rules.Rule{rule}, all...)
+	}
+	if len(all) == 0 {
 		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", words.Entries(asked.Entries)),
 			reacher.Exactly(asked.Domain, asked.Entries).Hints
 	}
-	return a.wrongForRule(rule, c), nil
+	for _, rule := range all {
+		this := a.wrongForRule(rule, c)
+		if this == "" {
+			return "", nil
+		}
+		if wrong == "" || hasLimits(rule, asked.Numbers) {
+			wrong = this
+		}
+	}
+	return wrong, nil
+}
+
+// hasLimits reports whether a rule, or one of its plans, has the limits that numbers name.
+func hasLimits(rule *rules.Rule, numbers []assign.Numbers) (has bool) {
+	rule.Each(func(each *rules.Rule) {
+		lacks := func(n assign.Numbers) bool {
+			return !slices.ContainsFunc(each.Limits, func(l *bucket.Limit) bool { return l.Name == n.Limit })
+		}
+		has = has || !slices.ContainsFunc(numbers, lacks)
+	})
+	return has
+}
+
+// beforeHolder names the entries before one that names a holder.
+func beforeHolder(entries []bucket.Entry) string {
+	if len(entries) == 0 {
+		return "nobody, since no entry is before it: change the limits file"
+	}
+	return words.Entries(entries)
 }
 
 // wrongForRule says why the numbers that a change sets are not valid for a rule, or returns
@@ -165,6 +203,9 @@ func wrongNumbers(rule *rules.Rule, n *assign.Numbers) string {
 	spec := rule.Limits[i].Spec
 	spec.Requests, spec.Burst = n.Requests, n.Burst
 	if n.Period != 0 {
+		if spec.Algorithm.HasHolders() {
+			return fmt.Sprintf("numbers of %q, period: found %s; allowed: none for requests in flight, whose hold stays that of the rule %s", n.Limit, n.Period, rule.Path())
+		}
 		spec.Period = n.Period
 	}
 	_, err := bucket.NewLimit(spec)
