@@ -61,7 +61,7 @@ func newEngine(version string, s settings.Settings, live *rules.Live, tracer *tr
 		replicas = func() int { return n }
 	}
 	e.fallback = fallback.New(fallback.Options{Mode: s.Failure.Mode, Local: memory, Replicas: replicas, Metrics: metrics})
-	if err := e.openRedisStore(s.Redis, tracer, metrics, log); err != nil {
+	if err := e.openRedisStore(s.Redis, live, tracer, metrics, log); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -85,7 +85,7 @@ func fleetOptions(version string, s settings.Settings, live *rules.Live, log *sl
 }
 
 // openRedisStore makes the store on Redis, once its fallback and the register exist.
-func (e *engine) openRedisStore(r settings.Redis, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) error {
+func (e *engine) openRedisStore(r settings.Redis, live *rules.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) error {
 	options := redisstore.Options{
 		OnClockGain:  e.fleet.Tenure().Void,
 		HashTags:     r.HashTags,
@@ -108,6 +108,11 @@ func (e *engine) openRedisStore(r settings.Redis, tracer *tracing.Tracer, metric
 	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {
 			log.Warn(w)
+		}
+		if rules := live.Rules(); rules != nil && rules.HasHolders() {
+			if err := store.HolderRights(ctx); err != nil {
+				log.Warn("limits of requests in flight (algorithm: concurrency) cannot be decided by Redis: its user lacks a right; see docs/deploy.md for those that suffice", "error", err)
+			}
 		}
 	}
 	return nil

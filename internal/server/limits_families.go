@@ -1,6 +1,9 @@
 package server
 
 import (
+	"sync/atomic"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/server/scrape"
@@ -53,6 +56,12 @@ func (c *limitsCollector) families() []scrape.Family {
 			Help:   "Cost by which settlements changed what takes had charged to each limit: it went back (returned), or was charged in full, whatever remained (added).",
 			Labels: []string{"domain", "how", "limit", "rule"},
 			Each:   func(s *scrape.Series) { w.eachLimit(s, writeSettledCost) },
+		},
+		{
+			Name:   "ratelimitd_limit_slots_total",
+			Help:   "What became of the slots of limits of requests in flight, besides takes of new ones: renewed, renewed_soon after the holder was last heard of, released, and of releases that found none released_too_late, after it had lapsed, or released_nothing.",
+			Labels: []string{"domain", "event", "limit", "rule"},
+			Each:   func(s *scrape.Series) { w.eachLimit(s, writeSlots) },
 		},
 	}
 }
@@ -212,6 +221,30 @@ func writeCosts(s *scrape.Series, counts *tally.LimitCounts, costs ...costOf) bo
 		}
 		s.Set(1, c.how)
 		if !s.Write(c.cost) {
+			return false
+		}
+	}
+	return true
+}
+
+func writeSlots(s *scrape.Series, counts *tally.LimitCounts) bool {
+	if !counts.HasHolders() {
+		return true
+	}
+	s.Set(2, counts.Name)
+	of := counts.Holders()
+	for _, event := range [...]struct {
+		name  string
+		count *atomic.Uint64
+	}{
+		{"renewed", &of.Renewed},
+		{"renewed_soon", &of.RenewedSoon},
+		{"released", &of.Released[bucket.ReleasedSlot]},
+		{"released_too_late", &of.Released[bucket.ReleasedTooLate]},
+		{"released_nothing", &of.Released[bucket.ReleasedNothing]},
+	} {
+		s.Set(1, event.name)
+		if !s.Write(event.count.Load()) {
 			return false
 		}
 	}

@@ -85,8 +85,9 @@ func New(o Options) (*Server, error) {
 	showMemory(o.Metrics, s.memory)
 	showTops(o.Metrics, o.Tops)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
+	holders, _ := o.Store.(decide.HolderLister)
 	s.decider = decide.New(decide.Options{
-		Live: o.Live, Store: o.Store, Tenure: o.Tenure, Degrade: o.Degrade, Unsure: m.unsure, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
+		Live: o.Live, Store: o.Store, Holders: holders, Tenure: o.Tenure, Degrade: o.Degrade, Unsure: m.unsure, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
 		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Settlements: m.settlements, Hits: o.Hits, Tops: o.Tops,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
@@ -277,13 +278,16 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 func (s *Server) tickRules(ctx context.Context) {
 	tick := time.NewTicker(tally.TickEvery)
 	defer tick.Stop()
+	shared := sharedHolders{log: s.log}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			if rules := s.options.Live.Rules(); rules != nil {
-				rules.Tick(s.decider.Clock())
+				now := s.decider.Clock()
+				rules.Tick(now)
+				shared.look(rules, now)
 			}
 		}
 	}
