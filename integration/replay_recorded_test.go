@@ -44,7 +44,11 @@ func recordedLimits(requests int) string {
       - {name: trial, algorithm: gcra, requests: 5, period: 1s, shadow_mode: true}
   - {key: used, rate_limit: {algorithm: fixed_window, requests: %d, period: 1s, postpaid: true}}
   - {key: some, rate_limit: {requests: 3, period: 1s, enforce: 40%%}}
-`, requests, 5*requests, requests)
+  - key: flight
+    rate_limit: {name: rate, requests: %d, period: 700ms}
+    descriptors:
+      - {key: id, rate_limit: {algorithm: concurrency, requests: %d, hold: 100ms}}
+`, requests, 5*requests, requests, requests, requests/4)
 	return s.String()
 }
 
@@ -57,6 +61,10 @@ func recordedRequest(r *rand.Rand, maxDescriptors int) *rlsv3.RateLimitRequest {
 	}
 	request := &rlsv3.RateLimitRequest{Domain: "d"}
 	for range 1 + r.IntN(maxDescriptors) {
+		if r.IntN(6) == 0 {
+			request.Descriptors = append(request.Descriptors, recordedHolder(r))
+			continue
+		}
 		d := &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: keys[r.IntN(len(keys))], Value: fmt.Sprint(r.IntN(8))}}}
 		switch r.IntN(8) {
 		case 0:
@@ -72,6 +80,20 @@ func recordedRequest(r *rand.Rand, maxDescriptors int) *rlsv3.RateLimitRequest {
 	return request
 }
 
+// recordedHolder has one of a few holders take a slot, look, or release.
+func recordedHolder(r *rand.Rand) *ratelimitv3.RateLimitDescriptor {
+	d := &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{
+		{Key: "flight", Value: fmt.Sprint(r.IntN(3))}, {Key: "id", Value: fmt.Sprint(r.IntN(20))},
+	}}
+	switch r.IntN(8) {
+	case 0:
+		d.HitsAddend = wrapperspb.UInt64(0)
+	case 1, 2, 3:
+		d.IsNegativeHits = true
+	}
+	return d
+}
+
 // recordedOwn gives a descriptor of Envoy's API numbers of its own by chance.
 func recordedOwn(r *rand.Rand, d *ratelimitv3.RateLimitDescriptor) {
 	if r.IntN(8) == 0 {
@@ -84,11 +106,14 @@ func recordedOwn(r *rand.Rand, d *ratelimitv3.RateLimitDescriptor) {
 func recordedTake(r *rand.Rand, maxDescriptors int) *ratelimitv1.TakeRequest {
 	take := &ratelimitv1.TakeRequest{Domain: "d"}
 	for _, from := range recordedRequest(r, maxDescriptors).Descriptors {
-		d := &ratelimitv1.Descriptor{Entries: []*ratelimitv1.Entry{{Key: from.Entries[0].Key, Value: from.Entries[0].Value}}}
+		d := &ratelimitv1.Descriptor{}
+		for _, e := range from.Entries {
+			d.Entries = append(d.Entries, &ratelimitv1.Entry{Key: e.Key, Value: e.Value})
+		}
 		if from.HitsAddend != nil {
 			d.Cost = proto.Uint64(from.HitsAddend.Value)
 		}
-		if r.IntN(2) == 0 {
+		if r.IntN(2) == 0 && len(d.Entries) == 1 {
 			period := []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, time.Second}[r.IntN(3)]
 			d.Numbers = &ratelimitv1.Numbers{Requests: uint64(1 + r.IntN(40)), Period: durationpb.New(period)}
 		}

@@ -51,7 +51,7 @@ func holdersNow(s *State, clock int64) int64 {
 func (l *Limit) decideConcurrency(s *State, clock int64, demand Demand) Decision {
 	now := holdersNow(s, clock)
 	held := s.Holders.count(now)
-	d := Decision{At: now, Remaining: max(0, l.Capacity-held)}
+	d := Decision{At: now, Ahead: uint32(now - clock), Remaining: max(0, l.Capacity-held)}
 	if held > 0 {
 		d.ResetAfter = micros(s.Holders.lastEnd() - now)
 	}

@@ -109,6 +109,9 @@ type Decision struct {
 	// slot; they are 0 in all other decisions.
 	Released Released
 	Renewal  Renewal
+	// Ahead is by how many microseconds At is ahead of the store's clock, since a key with
+	// holders has a moment for each write. It orders such decisions among others.
+	Ahead uint32
 	// RememberedAt is the moment at which a denial was repeated from memory, in
 	// microseconds since the Unix epoch, on the key's own clock as far as it is known: by
 	// the time that has passed since the clock was last heard of. It is 0 in all other

@@ -66,6 +66,7 @@ func (l *Limit) Charge(s *State, clock int64, demand Demand, d Decision) Decisio
 	}
 	if demand.Cost > 0 && d.At != 0 && l.algorithm().hasHolders {
 		d.At = s.Last // later than at the decision, if another hit of the group wrote since
+		d.Ahead = uint32(d.At - clock)
 	}
 	d.Remaining, d.ResetAfter = l.written(s, clock)
 	return d

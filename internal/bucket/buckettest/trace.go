@@ -79,7 +79,10 @@ func (tr *Trace) Run(s bucket.Store, setClock func(int64)) error {
 			return fmt.Errorf("op %d: %s: %w", i, op.verb(), err)
 		}
 		for j := range got[i] {
-			got[i][j].Seq = 0 // which another suite looks at
+			if d := &got[i][j]; d.Ahead != 0 && d.Ahead != uint32(d.At-op.Clock) {
+				return &Mismatch{Trace: tr, Op: i, Got: got[i]}
+			}
+			got[i][j].Seq, got[i][j].Ahead = 0, 0 // which other suites look at
 		}
 		want := slices.Clone(op.Want)
 		for j := range op.Hits {

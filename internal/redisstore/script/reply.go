@@ -191,8 +191,9 @@ func (r *reader) decisions(clock, first int64, q *Group) error {
 		if q.Decisions[i], err = decodeDecision(clock, reset, numbers); err != nil {
 			return err
 		}
-		if q.Decisions[i].Wait != 0 && q.Hits[i].Limit.Algorithm.HasHolders() {
-			if err := settleWait(&q.Decisions[i], q.Hits[i].Cost); err != nil {
+		if d := &q.Decisions[i]; (d.Wait != 0 || d.At != clock) && q.Hits[i].Limit.Algorithm.HasHolders() {
+			d.Ahead = uint32(max(0, d.At-clock))
+			if err := settleWait(d, q.Hits[i].Cost); err != nil {
 				return err
 			}
 		}
@@ -203,7 +204,7 @@ func (r *reader) decisions(clock, first int64, q *Group) error {
 // settleWait moves to Released or Renewal what the script reports in the place of a Wait
 // where a holder was allowed a cost.
 func settleWait(d *bucket.Decision, cost int64) error {
-	if !d.Allowed() {
+	if !d.Allowed() || d.Wait == 0 {
 		return nil
 	}
 	what := d.Wait.Microseconds()

@@ -174,8 +174,8 @@ func (d *descriptor) rule(o *decide.Outcome) {
 	}
 }
 
-// findMoment gives the line the moment of the first decision that was charged, or else of
-// the first that has one: with a refusal some are charged, and others looked at later.
+// findMoment gives the line the moment on the store's clock of the first decision that was
+// charged, or else of the first that has one: with a refusal some are charged, and others looked at later.
 // Denials from memory have none, and the store's clock is told by how long they have been
 // there.
 func (s *scratch) findMoment(q *Request) {
@@ -191,13 +191,13 @@ func (s *scratch) findMoment(q *Request) {
 				continue
 			}
 			if first = d; isCharged {
-				s.line.At, s.line.Seq = d.At, d.Seq
+				s.line.At, s.line.Seq = d.At-int64(d.Ahead), d.Seq
 				return
 			}
 		}
 	}
 	if first != nil {
-		s.line.At, s.line.Seq = first.At, first.Seq
+		s.line.At, s.line.Seq = first.At-int64(first.Ahead), first.Seq
 	} else if remembered != 0 {
 		s.line.At = remembered
 	}
