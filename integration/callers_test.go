@@ -68,6 +68,7 @@ func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 		{"python", []string{
 			`allowed\n`,
 			`allowed, 7 left\n`,
+			`allowed\nRELEASED_SLOT\n`,
 			`(?:[012] allowed\n){3}`,
 			`allowed\ndenied\ndomain is empty; .*\n`,
 		}, func(text string) *exec.Cmd {

@@ -26,6 +26,8 @@ type envoy struct {
 	admin string // host:port
 
 	listeners map[string]string // host:port by name
+
+	kill func() // with SIGKILL
 }
 
 // startEnvoy starts an Envoy with a configuration and waits until its
@@ -53,9 +55,12 @@ func startEnvoy(t testing.TB, text string) *envoy {
 		_ = cmd.Wait()
 		close(ended)
 	}()
-	t.Cleanup(func() {
+	e.kill = func() {
 		_ = cmd.Process.Kill()
 		<-ended
+	}
+	t.Cleanup(func() {
+		e.kill()
 		if t.Failed() {
 			t.Logf("the configuration of Envoy:\n%s\nits log:\n%s", text, e.file("log"))
 		}

@@ -1,0 +1,190 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+const (
+	slots       = 5
+	slotsLimits = `
+domain: all
+descriptors:
+  - key: tenant
+    descriptors:
+      - key: request
+        on_store_failure: deny
+        rate_limit: {algorithm: concurrency, requests: 5, hold: %s}
+`
+)
+
+// slot asks for a slot of a tenant, or releases it.
+func (d *daemon) slot(tenant, holder string, isRelease bool) (*rlsv3.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	return d.client.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: "all", Descriptors: []*ratelimitv3.RateLimitDescriptor{{
+		Entries:        []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "tenant", Value: tenant}, {Key: "request", Value: holder}},
+		IsNegativeHits: isRelease,
+	}}})
+}
+
+// answerTimeout is how long an answer may take on a slow machine.
+const answerTimeout = 30 * time.Second
+
+// workers take slots of tenants over several daemons, hold them for a moment, and release
+// them. They fail the test if more hold than may, or if an answer was made without Redis.
+type workers struct {
+	t       *testing.T
+	stop    chan struct{}
+	running sync.WaitGroup
+	held    []atomic.Int64 // by tenant
+	// full and taken count the times that all slots of a tenant were held, and the takes.
+	full, taken atomic.Int64
+}
+
+func startWorkers(t *testing.T, daemons []*daemon, tenants, each int) *workers {
+	w := &workers{t: t, stop: make(chan struct{}), held: make([]atomic.Int64, tenants)}
+	for tenant := range tenants {
+		for i := range each {
+			d := daemons[i%len(daemons)]
+			w.running.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-w.stop:
+						return
+					default:
+					}
+					w.work(d, tenant, fmt.Sprint(i, "-", n))
+				}
+			})
+		}
+	}
+	return w
+}
+
+// work does one request, if there is a slot for it.
+func (w *workers) work(d *daemon, tenant int, holder string) {
+	name := fmt.Sprint("t", tenant)
+	r, err := d.slot(name, holder, false)
+	if err != nil || r.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+		return // without Redis it is denied too
+	}
+	w.taken.Add(1)
+	switch n := w.held[tenant].Add(1); {
+	case n > slots:
+		w.t.Errorf("%d of %d hold slots of %s", n, slots, name)
+	case n == slots:
+		w.full.Add(1)
+	}
+	_, _ = d.slot(name, holder, false) // renews, which takes a while
+	w.held[tenant].Add(-1)
+	_, _ = d.slot(name, holder, true)
+}
+
+// waitFor waits until so many more takes had slots.
+func (w *workers) waitFor(more int64) {
+	w.t.Helper()
+	goal := w.taken.Load() + more
+	asynctest.Eventually(w.t, "workers have slots", func() bool { return w.taken.Load() >= goal })
+}
+
+func (w *workers) end() {
+	w.t.Helper()
+	close(w.stop)
+	w.running.Wait()
+	if w.full.Load() == 0 {
+		w.t.Error("never were all slots held: the test does not test")
+	}
+}
+
+// Over three daemons never more than may hold slots, while the keys move from one node of
+// a cluster to another.
+func TestSlotsWhileTheirKeysMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0)
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, "1h"))
+	flags := append(redisFlags("cluster", c.Addrs()...), "--redis-hash-tags", "6", "--limits-path", dir)
+	daemons := []*daemon{start(t, flags...), start(t, flags...), start(t, flags...)}
+	const tenants = 12
+	w := startWorkers(t, daemons, tenants, 9)
+	w.waitFor(500)
+	places := liveSlots(t, c.Masters[0], flagOf(flags, "--redis-prefix"))
+	if len(places) == 0 {
+		t.Fatal("the first of three masters has no place")
+	}
+	for i, place := range places {
+		m := newMove(t, c.Masters, 0, 1+i%2, place)
+		m.begin()
+		w.waitFor(100)
+		for m.key() {
+			w.waitFor(50)
+		}
+		m.end()
+		w.waitFor(200)
+	}
+	w.end()
+	for i := range tenants {
+		tenant := fmt.Sprint("t", i)
+		asynctest.Eventually(t, "all slots are free", func() bool {
+			r, err := daemons[0].slot(tenant, "look", false)
+			_, _ = daemons[0].slot(tenant, "look", true)
+			return err == nil && r.GetStatuses()[0].GetLimitRemaining() == slots-1
+		})
+	}
+}
+
+// What a replica has of the holders counts when it takes its master's place.
+func TestSlotsOverAFailover(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1, "--cluster-require-full-coverage", "no")
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, "1h"))
+	flags := append(redisFlags("cluster", c.Addrs()...), "--redis-hash-tags", "6", "--limits-path", dir)
+	d, other := start(t, flags...), start(t, flags...)
+	const tenants = 12
+	for i := range tenants {
+		for n := range slots {
+			if r, err := d.slot(fmt.Sprint("t", i), fmt.Sprint(n), false); err != nil || !ok(r) {
+				t.Fatalf("a take gets %v, %v", r, err)
+			}
+		}
+	}
+	witness := redistest.Client(t, c.Masters[1].Addr())
+	waitReplicated(t, c.Masters[0])
+	c.Masters[0].Kill()
+	asynctest.Eventually(t, "a replica is promoted", func() bool {
+		addr, err := masterOf(witness, 0)
+		return err == nil && addr != c.Masters[0].Addr()
+	})
+	for i := range tenants {
+		tenant := fmt.Sprint("t", i)
+		// A renewal is allowed only where the holder is known.
+		asynctest.Eventually(t, "a holder renews", func() bool {
+			r, err := other.slot(tenant, "0", false)
+			if r != nil && ok(r) && r.GetStatuses()[0].GetLimitRemaining() != 0 {
+				t.Fatalf("%s has slots that others hold: %v", tenant, r)
+			}
+			return err == nil && ok(r)
+		})
+		if r, err := other.slot(tenant, "another", false); err != nil || ok(r) {
+			t.Errorf("%s: after the failover another gets %v, %v", tenant, r, err)
+		}
+		// The first daemon may not have heard of the new master yet.
+		asynctest.Eventually(t, "another has the slot that was released", func() bool {
+			_, _ = d.slot(tenant, "3", true)
+			r, err := other.slot(tenant, "another", false)
+			return err == nil && ok(r)
+		})
+	}
+}
