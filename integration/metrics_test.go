@@ -20,10 +20,12 @@ func (d *daemon) exposed(found map[string]string) {
 	d.t.Helper()
 	// Some metrics have no series before.
 	d.ask("api", 1, "user=alice")
-	refund := request("api", 1, "user=alice")
-	refund.Descriptors[0].IsNegativeHits = true
-	if _, err := d.client.ShouldRateLimit(d.t.Context(), refund); err != nil {
-		d.t.Fatal(err)
+	for _, entries := range [][]string{{"user=alice"}, {"worker=pool", "job=1"}} {
+		refund := request("api", 1, entries...)
+		refund.Descriptors[0].IsNegativeHits = true
+		if _, err := d.client.ShouldRateLimit(d.t.Context(), refund); err != nil {
+			d.t.Fatal(err)
+		}
 	}
 	const alice = `"domain":"api","id":"one","descriptors":[{"entries":[{"key":"user","value":"alice"}],"cost":`
 	d.postJSON("/v1/take", "{"+alice+"2}]}", new(ratelimitv1.TakeResponse))
