@@ -93,6 +93,11 @@ python-stubs: ## generate build/python, what examples/python calls
 proto-baseline: ## have the API as it is now be what must not break
 	$(BUF) build -o $(API_BASELINE)
 
+.PHONY: zones
+zones: ## renew the time zones in internal/bucket/zone from those of Go
+	cp $$($(GO) env GOROOT)/lib/time/zoneinfo.zip internal/bucket/zone/ && chmod 644 internal/bucket/zone/zoneinfo.zip
+	sed -n 's/^DATA=//p' $$($(GO) env GOROOT)/lib/time/update.bash > internal/bucket/zone/RELEASE
+
 .PHONY: bench
 bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=HOST:PORT[,PID], BENCH=flags
 	@# xargs parts the flags and takes off their quotes; to make and a shell ^(a|b)$ means something else.
