@@ -7,6 +7,11 @@ package bucket
 //
 // When the period changes, a count is kept until the window in which it was written ends;
 // the next hit moves it into the new window.
+//
+// With a Calendar the windows begin where that says. A count is then kept only in windows
+// of the limit's own: what was counted before the window that contains now began does not
+// count in it, whatever the window in which it was written. So where a customer's month
+// begins on another day from now on, what was used counts until then and no longer.
 
 func fixedWindow() algorithm {
 	return algorithm{
@@ -37,11 +42,27 @@ func (l *Limit) windowCount(s *State, clock int64) (count, now int64) {
 	if clock >= s.Expires {
 		return 0, clock
 	}
-	return s.Level, max(clock, s.Last)
+	now = max(clock, s.Last)
+	if l.calendar != nil && s.Last < l.calendar.borders(now)[0] {
+		return 0, now
+	}
+	return s.Level, now
+}
+
+// countEnd returns the moment from which a count of the window that contains now does not
+// count.
+func (l *Limit) countEnd(s *State, now int64) int64 {
+	if l.calendar == nil {
+		return s.Expires
+	}
+	return min(s.Expires, l.calendar.borders(now)[1])
 }
 
 // windowEnd returns the end of the window that contains at.
 func (l *Limit) windowEnd(at int64) int64 {
+	if l.calendar != nil {
+		return l.calendar.borders(at)[1]
+	}
 	return (at/l.PeriodMicros + 1) * l.PeriodMicros
 }
 
@@ -50,7 +71,7 @@ func (l *Limit) decideFixedWindow(s *State, clock int64, demand Demand) Decision
 	count, now := l.windowCount(s, clock)
 	d := Decision{At: now, Remaining: max(0, l.Capacity-count)}
 	if count > 0 {
-		d.ResetAfter = micros(s.Expires - clock)
+		d.ResetAfter = micros(l.countEnd(s, now) - clock)
 	}
 	if cost < 0 {
 		return d
@@ -59,7 +80,7 @@ func (l *Limit) decideFixedWindow(s *State, clock int64, demand Demand) Decision
 	case claim > l.Capacity:
 		d.RetryAfter = Never
 	case count+claim > l.Capacity:
-		d.RetryAfter = micros(s.Expires - clock)
+		d.RetryAfter = micros(l.countEnd(s, now) - clock)
 	}
 	return d
 }

@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -72,8 +73,11 @@ type Spec struct {
 	// how many may hold at once, at most MaxHolders.
 	Requests int64
 	// Period in whole milliseconds, MinPeriod to MaxPeriod. For a concurrency it is the
-	// hold: how long a holder that is not heard of keeps its slot.
+	// hold: how long a holder that is not heard of keeps its slot. With a Calendar it is 0
+	// or Calendar.Period, and nothing is computed with it.
 	Period time.Duration
+	// Calendar says when the windows of a fixed_window begin, in place of Period.
+	Calendar Calendar
 	// Burst is the capacity of a bucket; 0 means Requests.
 	Burst int64
 	// SubWindows is the resolution of a sliding_window, 1 to MaxSubWindows;
@@ -114,6 +118,9 @@ type Limit struct {
 	// sliding_log's stamps are slots of one microsecond.
 	SlotMicros int64
 
+	// calendar has the windows of a limit with a Calendar; otherwise it is nil.
+	calendar *calendarWindows
+
 	// suffix is the end of every key of this limit.
 	suffix      string
 	fingerprint uint64 // see Fingerprint
@@ -143,6 +150,9 @@ func (e *SpecError) Error() string {
 // NewLimit checks the numbers of a Spec and derives the rest. Its error joins a
 // *SpecError for each number that is not allowed.
 func NewLimit(s Spec) (*Limit, error) {
+	if s.Calendar.Unit.isKnown() && s.Period == 0 {
+		s.Period = s.Calendar.Period()
+	}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -155,6 +165,9 @@ func NewLimit(s Spec) (*Limit, error) {
 		if err := derive(l); err != nil {
 			return nil, err
 		}
+	}
+	if s.Calendar != (Calendar{}) {
+		l.calendar = &calendarWindows{Calendar: s.Calendar}
 	}
 	l.fingerprint = l.hashNumbers()
 	return l, nil
@@ -187,6 +200,7 @@ func (s *Spec) check() error {
 	if s.Requests < 0 || s.Requests > of.maxRequests {
 		bad("requests", s.Requests, "0 to %d%s", of.maxRequests, of.whyMaxRequests)
 	}
+	s.checkCalendar(bad)
 	if s.Period < MinPeriod || s.Period > MaxPeriod || s.Period%MinPeriod != 0 {
 		bad("period", s.Period, "1ms to 366d in whole milliseconds")
 	}
@@ -211,6 +225,28 @@ func (s *Spec) check() error {
 		bad("sub_windows", s.SubWindows, "1 to %d", MaxSubWindows)
 	}
 	return errors.Join(errs...)
+}
+
+// checkCalendar looks at the calendar and the numbers that do not go with one.
+func (s *Spec) checkCalendar(bad func(field string, found any, allowed string, args ...any)) {
+	c := s.Calendar
+	switch {
+	case c == (Calendar{}):
+		return
+	case !c.Unit.isKnown():
+		bad("calendar", c.Unit, "%v", CalendarUnits())
+		return
+	case s.Algorithm != FixedWindow:
+		bad("calendar", c.Unit, "no calendar on a %s, only on fixed_window", s.Algorithm)
+	case s.Period != c.Period():
+		bad("period", s.Period, "no period beside a calendar")
+	}
+	if !c.Starts.Fit(c.Unit) {
+		bad("starts", c.Starts, "%s, for a calendar %s", AllowedStarts(c.Unit), c.Unit)
+	}
+	if c.Zone == nil {
+		bad("time_zone", "none", "a time zone")
+	}
 }
 
 // Reported returns the limit that decides a hit whose cost is what a caller reports as
@@ -265,6 +301,9 @@ func (l *Limit) hashNumbers() uint64 {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(b[:]) // never fails
+	if l.calendar != nil {
+		_, _ = io.WriteString(h, l.Calendar.String())
+	}
 	return h.Sum64()
 }
 

@@ -1,7 +1,7 @@
 // Package buckettest tests stores of limits: it has an oracle that is slow and
 // obviously right, random traces with the decisions that the oracle expects, and
-// the conformance suite that runs them on a store. It imports bucket alone, and
-// only tests import it.
+// the conformance suite that runs them on a store. It imports bucket and zone alone,
+// and only tests import it.
 package buckettest
 
 import (
@@ -15,7 +15,7 @@ import (
 // Oracle decides groups of hits by the definitions of the algorithms, with
 // rational numbers and without any care for speed. It shares no arithmetic with
 // package bucket: of the numbers that a Limit derives it takes only Quantum and
-// MaxDebt as given.
+// MaxDebt as given, and the windows of a Calendar, which are held against those of Python.
 type Oracle struct {
 	memories map[string]memory
 	bills    map[billOf]*bill
@@ -260,7 +260,7 @@ func decide(h bucket.Hit, m memory, clock int64) bucket.Decision {
 	if l.Requests == 0 {
 		d := bucket.Decision{At: clock}
 		if l.Algorithm == bucket.FixedWindow {
-			d.ResetAfter = l.Period - time.Duration(clock)*time.Microsecond%l.Period
+			d.ResetAfter = time.Duration(windowEnd(l, clock)-clock) * time.Microsecond
 		}
 		if h.Cost >= 0 {
 			d.RetryAfter = bucket.Never

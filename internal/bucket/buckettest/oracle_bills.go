@@ -11,7 +11,7 @@ import (
 type bill struct {
 	takes, until int64
 	portions     []portion // the first charge, and all after it
-	by           [2]int64  // what governs how charges come to count no longer
+	by           governing
 }
 
 // portion is a charge at a moment, and how much of it was not given back; at is 0 where
@@ -46,16 +46,22 @@ func (o *Oracle) Reserve(clock int64, id string, lasts time.Duration, hits []buc
 	})
 }
 
-// governs is what says how a charge comes to count no longer: a bucket's rate, a window's
-// length; slots say it themselves.
-func governs(l *bucket.Limit) [2]int64 {
+// governing says how a charge comes to count no longer: a bucket's rate, a window's length
+// or calendar; slots say it themselves.
+type governing struct {
+	requests int64
+	period   time.Duration
+	calendar bucket.Calendar
+}
+
+func governs(l *bucket.Limit) governing {
 	switch l.Algorithm {
 	case bucket.SlidingWindow, bucket.SlidingLog:
-		return [2]int64{}
+		return governing{}
 	case bucket.FixedWindow:
-		return [2]int64{l.Period.Microseconds()}
+		return governing{period: l.Period, calendar: l.Calendar}
 	default:
-		return [2]int64{l.Requests, l.Period.Microseconds()}
+		return governing{requests: l.Requests, period: l.Period}
 	}
 }
 

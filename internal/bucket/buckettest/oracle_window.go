@@ -9,10 +9,19 @@ type window struct {
 	last, end int64
 }
 
-// windowEnd returns the end of the window that contains the moment at.
-func windowEnd(l *bucket.Limit, at int64) int64 {
+// windowOf returns the window of a limit that contains the moment at.
+func windowOf(l *bucket.Limit, at int64) (start, end int64) {
+	if l.Calendar != (bucket.Calendar{}) {
+		return l.Calendar.Window(at)
+	}
 	period := l.Period.Microseconds()
-	return (at/period + 1) * period
+	start = at / period * period
+	return start, start + period
+}
+
+func windowEnd(l *bucket.Limit, at int64) int64 {
+	_, end := windowOf(l, at)
+	return end
 }
 
 func (m *window) expires() int64 { return m.end }
@@ -27,15 +36,27 @@ func (m *window) moveTo(l *bucket.Limit, clock int64) {
 	m.last, m.end = clock, windowEnd(l, clock)
 }
 
-// used is the count until its own window ends, even if the limit has another
-// period now.
-func (m *window) used(*bucket.Limit, int64) int64           { return m.n }
-func (m *window) fallsTo(*bucket.Limit, int64, int64) int64 { return m.end }
+// used is the count until its own window ends, even if the limit has another period now. A
+// limit by calendar counts only what was written in the window that it is now.
+func (m *window) used(l *bucket.Limit, clock int64) int64 {
+	start, _ := windowOf(l, m.now(l, clock))
+	if l.Calendar != (bucket.Calendar{}) && m.last < start {
+		return 0
+	}
+	return m.n
+}
+
+func (m *window) fallsTo(l *bucket.Limit, clock, _ int64) int64 {
+	if l.Calendar != (bucket.Calendar{}) {
+		return min(m.end, windowEnd(l, m.now(l, clock)))
+	}
+	return m.end
+}
 
 // charge moves the count to the window of now.
 func (m *window) charge(h bucket.Hit, clock int64) bool {
 	l, cost := h.Limit, h.Cost
-	before := m.n
+	before := m.used(l, clock)
 	after := min(max(before+cost, 0), highest)
 	if before == 0 && after == 0 {
 		return false

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
 )
 
 // Choices makes the choices of a random trace: by chance, or by a fuzzer's bytes.
@@ -74,7 +75,8 @@ func RandomTrace(c Choices, opt Options) *Trace {
 	}
 	g := &generator{Choices: c, oracle: NewOracle(), trace: &Trace{Large: map[bucket.Algorithm]int{}}, algorithms: opt.Algorithms, reserves: opt.Reserves}
 	g.trace.Mended = g.oracle.mended
-	g.clock = [...]int64{1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1}[g.Pick(4)]
+	// The last is a second before clocks in Europe are set back.
+	g.clock = pick[int64](g, 1_790_000_000_000_000, 1_790_000_000_000_001, 86_399_999_999, 1, 1_792_889_999_000_000)
 	g.isCrowded = g.Pick(4) == 0
 	g.makeLanes(opt)
 	for g.More() && len(g.trace.Ops) < maxOps {
@@ -173,6 +175,14 @@ func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 	if g.Pick(30) == 0 {
 		s.Requests, s.Burst = 0, 0
 	}
+	if a == bucket.FixedWindow && g.Pick(2) == 0 {
+		s.Period, s.Burst, s.Calendar = 0, 0, g.calendar()
+		l, err := bucket.NewLimit(s)
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
 	if a == bucket.Concurrency {
 		s.Postpaid = bucket.PostpaidNever
 		s.Requests = min(s.Requests, pick[int64](g, 1, 2, 3, bucket.MaxHolders))
@@ -222,6 +232,21 @@ func (g *generator) large() (requests int64, period time.Duration) {
 	step := of.ticks / units
 	steps := bucket.MaxRequests / units / step
 	return step * pick(g, steps, max(1, steps-1), 1+g.Pick(steps), 1+g.Pick(steps)>>g.Pick(20)), of.period
+}
+
+// calendar makes up windows, in places whose clocks do all that clocks do.
+func (g *generator) calendar() bucket.Calendar {
+	name := pick(g, "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Monrovia", "Pacific/Apia")
+	z, err := zone.Load(name)
+	if err != nil {
+		panic(err)
+	}
+	c := bucket.Calendar{Unit: pick(g, bucket.CalendarUnits()...), Zone: z}
+	starts, units := bucket.ParseStarts(pick(g, ":00", ":59", "02:30", "sunday 02:00", "31", "02-29"))
+	if slices.Contains(units, c.Unit) {
+		c.Starts = starts
+	}
+	return c
 }
 
 func pick[T any](c Choices, from ...T) T { return from[c.Pick(int64(len(from)))] }
@@ -404,8 +429,8 @@ func (g *generator) moveClock(l *lane) {
 		}
 	case 6:
 		g.clock += l.last.ResetAfter.Microseconds() - g.Pick(2)
-	case 7: // the border of the epoch's windows
-		g.clock += period - g.clock%period - g.Pick(2)
+	case 7: // the border of windows
+		g.clock = windowEnd(l.limit, g.clock) - g.Pick(2)
 	case 8:
 		g.clock += period - g.Pick(2)
 	case 9:

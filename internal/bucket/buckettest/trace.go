@@ -295,6 +295,9 @@ func describe(l *bucket.Limit) string {
 	if l.Algorithm.IsBucket() {
 		s += fmt.Sprintf(", burst %d, quantum %dus", l.Burst, l.Quantum)
 	}
+	if l.Calendar != (bucket.Calendar{}) {
+		s = fmt.Sprintf("%s %d per %s", l.Algorithm, l.Requests, l.Calendar)
+	}
 	if l.SubWindows != 0 {
 		s += fmt.Sprintf(", %d sub-windows", l.SubWindows)
 	}
