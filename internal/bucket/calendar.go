@@ -137,16 +137,23 @@ func (l *Limit) Borders(at int64) (b [3]int64, ok bool) {
 
 // ResetAt returns when the window of a limit with a Calendar ends in which a decision was
 // made, in microseconds since the Unix epoch. It is 0 for other limits, and for decisions
-// that know no moment.
+// that know no moment. What was counted by earlier numbers, and was not written since, may
+// end before: ResetAfter says that.
 func (l *Limit) ResetAt(d *Decision) int64 {
 	if l.calendar == nil || d.At == 0 {
 		return 0
 	}
-	end := l.calendar.borders(d.At)[1]
-	if d.ResetAfter > 0 { // what was counted by earlier numbers may end before
-		end = min(end, max(d.At, d.RememberedAt)+d.ResetAfter.Microseconds())
+	return l.calendar.borders(d.At)[1]
+}
+
+// PeriodAt returns the Period of a limit, or with a Calendar the length of the window in
+// which a decision was made, if the decision knows its moment.
+func (l *Limit) PeriodAt(d *Decision) time.Duration {
+	if l.calendar == nil || d.At == 0 {
+		return l.Period
 	}
-	return end
+	b := l.calendar.borders(d.At)
+	return micros(b[1] - b[0])
 }
 
 // Windows are counted: a count names the start that clocks show, such as 15 November 06:00

@@ -121,6 +121,15 @@ func TestStartsAreReadAndWritten(t *testing.T) {
 			t.Errorf("%q is read as %q of %v", beginning, s, units)
 		}
 	}
+	for _, u := range bucket.CalendarUnits() {
+		text := bucket.Starts{}.In(u)
+		if s, units := bucket.ParseStarts(text); s != (bucket.Starts{}) || !slices.Contains(units, u) {
+			t.Errorf("the beginning of a %s is %q, which is read as %q of %v", u, text, s, units)
+		}
+	}
+	if s, _ := bucket.ParseStarts("15"); s.In(month) != "15" {
+		t.Errorf("the 15th of a month is %q", s.In(month))
+	}
 	for _, wrong := range []string{"", " ", ":60", ":5", "15:", "6:00", "24:00", "06:00 ", "06:00:00", "Monday", "mon", "monday  06:00", "monday 24:00", "0", "32", "015", "-1", "+1", "1.5",
 		"15 6:00", "15  06:00", "00-01", "13-01", "02-30", "04-31", "4-1", "04-01 06:00", "2026-04-01", "०१", "1\n", strings.Repeat("1", 1<<20)} {
 		if s, units := bucket.ParseStarts(wrong); len(units) > 0 || s != (bucket.Starts{}) {
@@ -214,5 +223,72 @@ func TestCalendarsCountAsTheirWindows(t *testing.T) {
 		if key := limitOf(other).AppendKey(nil, []byte("s")); !bytes.Equal(key, limitOf(base).AppendKey(nil, []byte("s"))) {
 			t.Errorf("%s has another key: %s", other.Calendar, key)
 		}
+	}
+}
+
+// A share has the windows of its limit, and so has what is reported as used.
+func TestSharesKeepTheCalendar(t *testing.T) {
+	c := mustCalendar(t, bucket.CalendarMonth, "15", "Europe/Berlin")
+	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 100, Calendar: c, Postpaid: bucket.PostpaidAuto})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const at = int64(1_800_000_000_000_000)
+	want, _ := l.Borders(at)
+	for name, other := range map[string]*bucket.Limit{"a share": l.Share(3), "what is reported": l.Reported(), "a share of that": l.Reported().Share(3)} {
+		if got, ok := other.Borders(at); !ok || got != want || other.Capacity != 33 && other.Capacity != 100 {
+			t.Errorf("%s has %d in %v, want the windows %v", name, other.Capacity, got, want)
+		}
+	}
+}
+
+// What was counted by earlier numbers counts until the next border of the limit's own, or
+// until it ends by itself.
+func TestCountsOfEarlierNumbers(t *testing.T) {
+	at := func(text string) int64 {
+		moment, err := time.Parse(time.DateTime, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return moment.UnixMicro()
+	}
+	limitOf := func(s bucket.Spec) *bucket.Limit {
+		s.Algorithm, s.Requests = bucket.FixedWindow, 10
+		l, err := bucket.NewLimit(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	by := func(unit bucket.CalendarUnit, starts string) *bucket.Limit {
+		return limitOf(bucket.Spec{Calendar: mustCalendar(t, unit, starts, "UTC")})
+	}
+	for _, c := range []struct {
+		name          string
+		before, after *bucket.Limit
+		used, asked   string
+		// free is when the limit is full again, if that is not now.
+		free string
+	}{
+		{"another day of the month", by(bucket.CalendarMonth, ""), by(bucket.CalendarMonth, "15"), "2026-03-10 12:00:00", "2026-03-12 00:00:00", "2026-03-15 00:00:00"},
+		{"which has come since", by(bucket.CalendarMonth, ""), by(bucket.CalendarMonth, "15"), "2026-03-10 12:00:00", "2026-03-15 00:00:00", ""},
+		{"which had been before", by(bucket.CalendarMonth, ""), by(bucket.CalendarMonth, "5"), "2026-03-10 12:00:00", "2026-03-31 23:59:59", "2026-04-01 00:00:00"},
+		{"a year in place of a month", by(bucket.CalendarMonth, ""), by(bucket.CalendarYear, ""), "2026-03-10 12:00:00", "2026-03-12 00:00:00", "2026-04-01 00:00:00"},
+		{"a day in place of a year", by(bucket.CalendarYear, ""), by(bucket.CalendarDay, ""), "2026-03-10 12:00:00", "2026-03-10 13:00:00", "2026-03-11 00:00:00"},
+		{"a month in place of a period", limitOf(bucket.Spec{Period: 90 * day}), by(bucket.CalendarMonth, ""), "2026-03-10 12:00:00", "2026-03-12 00:00:00", "2026-04-01 00:00:00"},
+		{"a period in place of a month", by(bucket.CalendarMonth, ""), limitOf(bucket.Spec{Period: day}), "2026-03-10 12:00:00", "2026-03-12 00:00:00", "2026-04-01 00:00:00"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var s bucket.State
+			c.before.Charge(&s, at(c.used), bucket.Demand{Cost: 10}, c.before.Decide(&s, at(c.used), bucket.Demand{Cost: 10}))
+			d := c.after.Decide(&s, at(c.asked), bucket.Demand{Cost: 1})
+			want := time.Duration(0)
+			if c.free != "" {
+				want = time.Duration(at(c.free)-at(c.asked)) * time.Microsecond
+			}
+			if d.RetryAfter != want || d.ResetAfter != want || d.Remaining != 0 && c.free != "" {
+				t.Errorf("it says %+v, want to wait %s", d, want)
+			}
+		})
 	}
 }

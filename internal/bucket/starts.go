@@ -63,8 +63,11 @@ func (s Starts) day() uint8    { return max(1, s.dayOfMonth) }
 
 var weekdays = [...]string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 
-// beginnings are the starts that the zero Starts says too.
-var beginnings = []Starts{{form: atMinute}, {form: atTime}, {form: onWeekday}, {form: onDayOfMonth, dayOfMonth: 1}, {form: onDate, month: 1, dayOfMonth: 1}}
+// beginnings are, by their form, the starts that the zero Starts says too.
+var beginnings = [...]Starts{
+	atMinute: {form: atMinute}, atTime: {form: atTime}, onWeekday: {form: onWeekday},
+	onDayOfMonth: {form: onDayOfMonth, dayOfMonth: 1}, onDate: {form: onDate, month: 1, dayOfMonth: 1},
+}
 
 // ParseStarts reads starts as limits files and commands write them. units are those whose
 // windows may have them; there are none if the text cannot be read.
@@ -78,7 +81,7 @@ func ParseStarts(text string) (s Starts, units []CalendarUnit) {
 			units = append(units, u)
 		}
 	}
-	if slices.Contains(beginnings, s) {
+	if slices.Contains(beginnings[:], s) {
 		s = Starts{}
 	}
 	return s, units
@@ -162,6 +165,14 @@ func (s Starts) String() string {
 		return fmt.Sprintf("%02d-%02d", s.month, s.dayOfMonth)
 	}
 	return ""
+}
+
+// In writes starts as String does, and the zero Starts as the beginning of a unit's windows.
+func (s Starts) In(u CalendarUnit) string {
+	if s.form == atBeginning && u.isKnown() {
+		return beginnings[startsForms[u].form].String()
+	}
+	return s.String()
 }
 
 func (s Starts) time() string { return fmt.Sprintf("%02d:%02d", s.minute/60, s.minute%60) }
