@@ -25,7 +25,8 @@ type batch struct {
 
 // send gets the requests decided, or sets their errors. It sends a command again only if
 // Redis did not have the script (NOSCRIPT). The requests of a command that met a moving
-// slot (TRYAGAIN) get errSlotMoves.
+// slot (TRYAGAIN) get errSlotMoves, and those whose limits by calendar came with the wrong
+// windows script.ErrElsewhen.
 func (b *batch) send(ctx context.Context) {
 	s, n := b.store, b.node
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -33,7 +34,7 @@ func (b *batch) send(ctx context.Context) {
 	start := time.Now()
 	commands := b.spread()
 	for _, c := range commands {
-		c.Prepare(ctx, s.skew, s.clockArg())
+		c.Prepare(ctx, s.skew, s.clockArg(), b.windowsAt)
 	}
 	b.exchange(ctx, commands)
 	took := time.Since(start)
@@ -92,6 +93,20 @@ func (b *batch) spread() []*script.Command {
 	return b.commands[:n]
 }
 
+// windowSlack is how far the clock of a node may be behind what this daemon takes it for,
+// while the first of the two windows that the script gets still contains it.
+const windowSlack = time.Minute
+
+// windowsAt returns a moment, in microseconds since the Unix epoch, in the first window
+// that limits by calendar are sent with: a little before the node's clock.
+func (b *batch) windowsAt() int64 {
+	now := b.store.ownClock()
+	if b.node != nil {
+		now += time.Duration(b.node.clock.offset.Load()).Microseconds()
+	}
+	return now - windowSlack.Microseconds()
+}
+
 // exchange sends commands and waits for their replies; each Cmd gets its reply, or an
 // error.
 func (b *batch) exchange(ctx context.Context, commands []*script.Command) {
@@ -147,11 +162,14 @@ func (s *Store) clockArg() string {
 	return strconv.FormatInt(s.clock(), 10)
 }
 
-// wake wakes the caller of a request whose command has ended, unless a slot was moving:
-// then the request is sent again. An abandoned one is not: something else has decided
-// it.
+// mayResend reports whether Redis said of a request that it did not run, and may decide it
+// if it is sent again.
+func (r *request) mayResend() bool { return r.Err == errSlotMoves || r.Err == script.ErrElsewhen }
+
+// wake wakes the caller of a request whose command has ended, unless it may be sent again:
+// then it is. An abandoned one is not: something else has decided it.
 func (s *Store) wake(r *request) {
-	if r.Err == errSlotMoves && r.status.Load() != abandoned {
+	if r.mayResend() && r.status.Load() != abandoned {
 		r.Err = nil
 		s.resends.Go(func() { s.resend(r) })
 		return
@@ -163,18 +181,20 @@ func (s *Store) wake(r *request) {
 	s.replyLate(r)
 }
 
-// resendEvery is the pause before a request that met a moving slot is sent again.
+// resendEvery is the pause before a request is sent once more.
 const resendEvery = 5 * time.Millisecond
 
-// resend sends again a request that a server could not decide because its slot is
-// moving. Alone, a request with one key goes to where that key is now. One with several
-// keys is sent until all of them are on one node, or until its caller has no time left.
+// resend sends again a request that a server could not decide, either because its slot is
+// moving, or because its clock is outside of the windows of a limit by calendar. Alone, a
+// request with one key goes to where that key is now, and one with limits by calendar has
+// the windows that the script needs. One with several keys is sent until all of them are on
+// one node, or until its caller has no time left.
 func (s *Store) resend(r *request) {
 	ctx, cancel := context.WithDeadline(r.ctx, r.deadline)
 	defer cancel()
 	alone := s.alone(r)
 	for {
-		if alone.send(ctx); r.Err != errSlotMoves {
+		if alone.send(ctx); !r.mayResend() {
 			s.wake(r)
 			return
 		}

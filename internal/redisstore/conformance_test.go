@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +24,9 @@ func TestStoreConformance(t *testing.T) {
 		{"single", redisconn.Single, single, racetest.Fewer(4_000), func(*testOptions) {}},
 		{"single, knows denials", redisconn.Single, single, 0, knowDenials},
 		{"single, each alone", redisconn.Single, single, racetest.Fewer(1_500), eachAlone},
+		{"single, windows of another clock", redisconn.Single, single, racetest.Fewer(1_500), haveWrongClock},
 		{"cluster", redisconn.Cluster, redistest.Cluster, racetest.Fewer(2_000), func(*testOptions) {}},
+		{"cluster, windows of another clock", redisconn.Cluster, redistest.Cluster, racetest.Fewer(1_000), haveWrongClock},
 		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, racetest.Fewer(1_000), eachAlone},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -82,5 +85,19 @@ func single(t testing.TB) []string { return []string{redistest.Single(t)} }
 // knowDenials is without traces: what is remembered may be up to a second old,
 // which denials_test.go judges.
 func knowDenials(o *testOptions) { o.DenialMemory = time.Second }
+
+// haveWrongClock makes a daemon choose the windows of limits by calendar by a clock that is
+// mostly not that of Redis, so that it is asked for others.
+func haveWrongClock(o *testOptions) {
+	clock := o.Clock
+	if clock == nil {
+		clock = func() int64 { return time.Now().UnixMicro() }
+	}
+	var asked atomic.Int64
+	o.OwnClock = func() int64 {
+		far := [...]int64{0, -40 * 86400e6, 3600e6, 400 * 86400e6}
+		return clock() + far[asked.Add(1)%int64(len(far))]
+	}
+}
 
 func eachAlone(o *testOptions) { o.Batch = redisstore.BatchBounds{} }

@@ -51,7 +51,15 @@
 // requests, as on a hot key, are sent as one with their number; the script decides them
 // one after the other, so each gets what it would have got alone. Requests that name
 // holders are not joined, since they differ. A take is sent again only if Redis said
-// that it did not run: NOSCRIPT, MOVED, ASK, TRYAGAIN.
+// that it did not run: NOSCRIPT, MOVED, ASK, TRYAGAIN, or by the script, below.
+//
+// # Windows by calendar
+//
+// The script knows no calendar. Of each limit with one it gets two windows that follow
+// each other, chosen by the node's clock as this daemon knows it, and decides by its own.
+// If that is in neither, it charges nothing of the request and says so, and the request is
+// sent again, alone and with the right ones. That happens only where a node's clock is
+// another than it was, as after a failover, by more than a minute.
 //
 // # Deadlines
 //

@@ -57,6 +57,10 @@ type Options struct {
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
+	// OwnClock replaces the clock of this machine, in microseconds since the Unix epoch,
+	// by which the windows of limits by calendar are chosen. It is for tests, and nil
+	// means Clock; production leaves it nil.
+	OwnClock func() int64
 }
 
 // The bytes of remembered denials: the default, and the useful minimum.
@@ -101,6 +105,7 @@ type Store struct {
 	denials   *denials           // nil: off
 	fallback  *fallback.Fallback // nil: none
 	clock     func() int64
+	ownClock  func() int64
 	skew      string // the script's argument
 	metrics   *metrics
 	log       *slog.Logger
@@ -152,6 +157,11 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 		onBatch:        o.OnBatch,
 		onClockGain:    o.OnClockGain,
 		topologyDoubts: make(chan struct{}, 1),
+	}
+	for _, clock := range []func() int64{o.OwnClock, o.Clock, func() int64 { return time.Now().UnixMicro() }} {
+		if s.ownClock == nil {
+			s.ownClock = clock
+		}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.requests.New = func() any { return newRequest() }

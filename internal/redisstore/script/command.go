@@ -92,10 +92,12 @@ func (c *Command) Fail(err error) {
 // Prepare makes Cmd, the EVALSHA that decides the requests. It is valid until the
 // command is reset. skew is how far ahead of the clock a state's last moment may be, in
 // microseconds. clock is empty, or in tests the script's clock in microseconds since
-// the Unix epoch.
-func (c *Command) Prepare(ctx context.Context, skew, clock string) {
+// the Unix epoch. at returns a moment, in microseconds too: of a limit by calendar the
+// script gets the window that contains it, and the one after that. A request that was
+// told Elsewhen, and is alone, chooses the moment itself.
+func (c *Command) Prepare(ctx context.Context, skew, clock string, at func() int64) {
 	for _, r := range c.requests {
-		c.encode(r)
+		c.encode(r, at)
 	}
 	for _, key := range c.keyList {
 		c.strings = append(c.strings, stringOf(key))
@@ -124,9 +126,9 @@ func (c *Command) PrepareEval(ctx context.Context) {
 func stringOf(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
 // encode appends a request and the number of its equals, as the script reads them.
-func (c *Command) encode(r *Group) {
+func (c *Command) encode(r *Group, at func() int64) {
 	if r.Mode == Settle {
-		c.encodeSettle(r)
+		c.encodeSettle(r, at)
 		return
 	}
 	mode, count := r.Mode, 0
@@ -147,7 +149,7 @@ func (c *Command) encode(r *Group) {
 	c.input = appendNumbers(c.input, int64(sent), int64(count), int64(len(r.Hits)))
 	for i := range r.Hits {
 		h := &r.Hits[i]
-		c.input = appendNumbers(c.input, c.key(h.Key, r.Hashes[i]), c.limit(h.Limit), h.Cost)
+		c.input = appendNumbers(c.input, c.key(h.Key, r.Hashes[i]), c.limit(h.Limit, at), h.Cost)
 		switch mode {
 		case GiveBack:
 			c.input = appendNumbers(c.input, r.Decisions[i].At)
@@ -175,14 +177,26 @@ func (c *Command) key(key []byte, hash uint64) int64 {
 
 // limit returns the index of a limit in the script's second argument, which begins at
 // 1.
-func (c *Command) limit(l *bucket.Limit) int64 {
+func (c *Command) limit(l *bucket.Limit, at func() int64) int64 {
 	if len(c.limitList) == 1 && c.limitList[0] == l { // as in most commands
 		return 1
 	}
 	i, isNew := c.limits.find(maphash.Comparable(c.seed, l), func(i int) bool { return c.limitList[i] == l })
 	if isNew {
 		c.limitList = append(c.limitList, l)
-		c.limitBytes = appendLimit(c.limitBytes, l)
+		if l.Calendar.Unit != bucket.NoCalendar {
+			c.limitBytes = appendLimitByCalendar(c.limitBytes, l, c.windowsAt(at))
+		} else {
+			c.limitBytes = appendLimit(c.limitBytes, l)
+		}
 	}
 	return int64(i) + 1
+}
+
+// windowsAt returns a moment in the first windows that the script gets.
+func (c *Command) windowsAt(at func() int64) int64 {
+	if first := c.requests[0]; c.count == 1 && first.Elsewhen != 0 {
+		return first.Elsewhen
+	}
+	return at()
 }

@@ -24,8 +24,10 @@ type Group struct {
 	// Named is nil unless the request is a take with an ID, or a Settle. A Check with it
 	// is as one without.
 	Named *Named
-	// Err is ErrUnreadable, or what the user of the request has set.
+	// Err is ErrUnreadable, ErrElsewhen, or what the user of the request has set.
 	Err error
+	// Elsewhen goes with ErrElsewhen; 0 in requests that had no such error.
+	Elsewhen int64
 
 	// same is the next of the equal requests of a command, in order of arrival, and
 	// last is the last of them, which only the first knows.

@@ -63,12 +63,12 @@ func (c *Command) encodeBill(r *Group, i int) {
 }
 
 // encodeSettle appends a Settle.
-func (c *Command) encodeSettle(r *Group) {
+func (c *Command) encodeSettle(r *Group, at func() int64) {
 	c.input = appendNumbers(c.input, int64(Settle), 1, int64(len(r.Hits)))
 	for i := range r.Hits {
 		h, bill := &r.Hits[i], &r.Named.Bills[i]
 		unit := max(1, h.Limit.Unit) // windows count in costs
-		c.input = appendNumbers(c.input, c.key(h.Key, r.Hashes[i]), c.limit(h.Limit), h.Cost,
+		c.input = appendNumbers(c.input, c.key(h.Key, r.Hashes[i]), c.limit(h.Limit, at), h.Cost,
 			c.hashedKey(&bill.Key), c.hashedKey(&bill.Reset), h.Limit.Pace(), unit)
 	}
 }

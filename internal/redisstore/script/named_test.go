@@ -60,7 +60,7 @@ func TestNamedRequestsTravelAlone(t *testing.T) {
 	if c.Distinct() != len(requests)+1 || c.Len() != len(requests)+2 {
 		t.Errorf("%d of %d requests are distinct", c.Distinct(), c.Len())
 	}
-	c.Prepare(t.Context(), "1", "")
+	c.Prepare(t.Context(), "1", "", nil)
 	got := fmt.Sprintf("%q", c.keyList)
 	if want := `["key" "key~one" "key~" "key~another" "key~%00%7E\xff"]`; got != want {
 		t.Errorf("the keys are %s, want %s", got, want)

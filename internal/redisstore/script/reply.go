@@ -14,6 +14,7 @@ import (
 // how many numbers follow. Zeros at the end of those are left out.
 const (
 	replyUnreadable = -1 // a state of the request cannot be read
+	replyElsewhen   = -2 // the request needs windows about the moment that follows
 	replySame       = 0  // all further ones of the equal requests got the same
 	replyDone       = 8  // the request was given back or settled
 )
@@ -27,6 +28,11 @@ const (
 // ErrUnreadable is the error of a request with a key that holds no state, or a
 // state of another algorithm.
 var ErrUnreadable = errors.New("redis: a key holds a state that cannot be read")
+
+// ErrElsewhen is the error of a request that was not decided, since a limit by calendar
+// came with windows that the script's clock is not in. Elsewhen is then a moment whose
+// windows it needs. Nothing of it was charged, so it may be sent again.
+var ErrElsewhen = errors.New("redis: its clock is outside of the windows of a limit by calendar")
 
 const (
 	// maxNumber bounds the script's numbers, which are doubles.
@@ -83,12 +89,18 @@ func (r *reader) next() (int64, error) {
 	return r.reply[r.at-1], nil
 }
 
-func (r *reader) heading() (h Heading, err error) {
-	if h.Clock, err = r.next(); err != nil {
-		return h, err
+// moment reads a moment of the script's clock.
+func (r *reader) moment() (int64, error) {
+	at, err := r.next()
+	if err == nil && (at < 0 || at > maxNumber) {
+		return 0, fmt.Errorf("the script's reply holds %d, where a moment of its clock is expected", at)
 	}
-	if h.Clock < 0 || h.Clock > maxNumber {
-		return h, fmt.Errorf("the script's reply holds %d, where its clock is expected", h.Clock)
+	return at, err
+}
+
+func (r *reader) heading() (h Heading, err error) {
+	if h.Clock, err = r.moment(); err != nil {
+		return h, err
 	}
 	if h.Mended, err = r.next(); err != nil {
 		return h, err
@@ -110,13 +122,18 @@ func (r *reader) equals(clock int64, first *Group) error {
 		switch {
 		case mark == replySame && before != nil:
 			for ; q != nil; q = q.same {
-				q.Err = before.Err
+				q.Err, q.Elsewhen = before.Err, before.Elsewhen
 				copy(q.Decisions, before.Decisions)
 				r.number(q)
 			}
 			return nil
 		case mark == replyUnreadable:
 			q.Err = ErrUnreadable
+		case mark == replyElsewhen:
+			if q.Elsewhen, err = r.moment(); err != nil {
+				return err
+			}
+			q.Err = ErrElsewhen
 		case q.Mode == Settle:
 			if mark != replyDone {
 				return fmt.Errorf("the script's reply holds %d for a request to settle", mark)

@@ -40,6 +40,7 @@ func source() string {
 	for _, a := range bucket.Algorithms() {
 		fmt.Fprintf(&all, "local %s = %d\n", strings.ToUpper(a.String()), a)
 	}
+	fmt.Fprintf(&all, "local CALENDAR = %d\n", byCalendar)
 	all.WriteString(algorithms.String())
 	all.WriteString(read(last))
 	return all.String()
@@ -59,6 +60,16 @@ const StateFormat = 1
 
 // Formats are the state formats that this version reads.
 func Formats() []int { return []int{StateFormat} }
+
+// byCalendar is the script's number for a fixed_window with a calendar.
+const byCalendar = -1
+
+// appendLimitByCalendar is appendLimit for one with a calendar. at is a moment in the first
+// of its two windows, in microseconds since the Unix epoch.
+func appendLimitByCalendar(dst []byte, l *bucket.Limit, at int64) []byte {
+	b, _ := l.Borders(at)
+	return appendNumbers(dst, byCalendar, int64(l.Charging()), l.Capacity, b[0], b[1], b[2], 0)
+}
 
 // appendLimit appends a limit's algorithm, or 0 if it always denies and looks at no
 // state, and its other six numbers.

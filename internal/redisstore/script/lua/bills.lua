@@ -6,8 +6,9 @@
 -- before (reset.lua).
 
 -- Makes the steps on bills, in one function: most commands need none. values and expiries
--- are by index of the key, put appends a number to the reply.
-local function new_bills(limits, values, expiries, put)
+-- are by index of the key, put appends a number to the reply, and put_undecided why a
+-- request is not decided, see main.lua.
+local function new_bills(limits, values, expiries, put, put_undecided)
   local function new_bill()
     return {ends = 0, takes = 0, pace = 0, at = 0, cost = 0, later_at = 0, later_cost = 0}
   end
@@ -137,8 +138,8 @@ local function new_bills(limits, values, expiries, put)
     put(reset)
   end
 
-  -- Reads a hit, with its bill if it has one. Returns whether all can be read, and how
-  -- many states a wrong clock had written.
+  -- Reads a hit, with its bill if it has one. Returns whether all can be read, how many
+  -- states a wrong clock had written, and what put_undecided needs.
   local function find(h)
     local b = read_bill(values[h.bill])
     if b == false or b and not heed_reset(b, values[h.lost]) then return false, 0 end
@@ -146,7 +147,7 @@ local function new_bills(limits, values, expiries, put)
     h.found = b
     local remaining, value, expires = h.l.decide(values[h.k], -1)
     if remaining then return true, 0 end
-    if not value then return false, 0 end
+    if not value then return false, 0, expires end
     values[h.k], expiries[h.k] = value, expires
     return h.l.decide(value, -1) ~= nil, 1
   end
@@ -154,16 +155,16 @@ local function new_bills(limits, values, expiries, put)
   -- Settles the n hits of the request at start. Returns where the next request begins, and
   -- how many states a wrong clock had written.
   local function settle_all(n, start)
-    local hits, readable, mended = {}, true, 0
+    local hits, readable, mended, elsewhen = {}, true, 0, nil
     for i = 1, n do
       local h, l = {}, nil
       h.k, l, h.cost, h.bill, h.lost, h.pace, h.unit, start = unpack_doubles('<ddddddd', ARGV[3], start)
       h.l, hits[i] = limits[l], h
-      local is_readable, is_mended = find(h)
-      readable, mended = readable and is_readable, mended + is_mended
+      local is_readable, is_mended, needed = find(h)
+      readable, mended, elsewhen = readable and is_readable, mended + is_mended, elsewhen or needed
     end
     if not readable then
-      put(-1) -- UNREADABLE
+      put_undecided(elsewhen)
       return start, mended
     end
     put(8) -- DONE

@@ -1,5 +1,29 @@
 -- fixed_window; the twin of fixed_window.go.
 
+-- Makes the two steps that write, from the function that returns the end of the window that
+-- contains a moment.
+local function new_window_writes(capacity, window_end)
+  local function write(now, count)
+    if count == 0 then return false, clock, capacity end
+    local expires = window_end(now)
+    return pack('<ddd', now, expires, count), expires, count < capacity and capacity - count or 0
+  end
+
+  local function charge(cost, count, now)
+    if cost < 0 and count == 0 then return end
+    if cost > MAX_LEVEL - count then cost = MAX_LEVEL - count end
+    count = count + cost
+    return write(now, count > 0 and count or 0)
+  end
+
+  local function give_back(cost, count, now, _, expires, taken)
+    if count == 0 or window_end(taken) ~= expires then return end
+    return write(now, cost < count and count - cost or 0)
+  end
+
+  return charge, give_back
+end
+
 makers[FIXED_WINDOW] = function(charging, capacity, period)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
 
@@ -38,23 +62,5 @@ makers[FIXED_WINDOW] = function(charging, capacity, period)
     return remaining, retry, reset, 0, now, count, expires
   end
 
-  local function write(now, count)
-    if count == 0 then return false, clock, capacity end
-    local expires = window_end(now)
-    return pack('<ddd', now, expires, count), expires, count < capacity and capacity - count or 0
-  end
-
-  local function charge(cost, count, now)
-    if cost < 0 and count == 0 then return end
-    if cost > MAX_LEVEL - count then cost = MAX_LEVEL - count end
-    count = count + cost
-    return write(now, count > 0 and count or 0)
-  end
-
-  local function give_back(cost, count, now, _, expires, taken)
-    if count == 0 or window_end(taken) ~= expires then return end
-    return write(now, cost < count and count - cost or 0)
-  end
-
-  return decide, charge, give_back
+  return decide, new_window_writes(capacity, window_end)
 end

@@ -1,7 +1,8 @@
 -- The main part: reads the input, decides each request in turn, writes what changed.
 --
 -- A limit is algorithm, charging, capacity, and the four of Limit.Numbers in Go; with
--- requests of 0 its algorithm is 0, except for a concurrency.
+-- requests of 0 its algorithm is 0, except for a concurrency. With a calendar its algorithm
+-- is CALENDAR, and after the capacity come the three of Limit.Borders and a 0.
 -- A request is a group of hits that was requested count times. It is: mode (check, take,
 -- give back or take by role), count, its number of hits, at least one, and for each hit
 -- the index of its key, the index of its limit and its cost. A give-back has a count of
@@ -16,7 +17,7 @@
 -- of the bill's key, the index of the key of a reset, the limit's pace, and how many units
 -- of a level are a cost of 1. The result is DONE and for each hit 0, if it has no bill, or
 -- its takes + 1, what was returned, what was added, what remains, and reset_after; or
--- UNREADABLE.
+-- UNREADABLE or ELSEWHEN.
 --
 -- The copies of a request are decided one after the other. The result is, for
 -- each copy, one of
@@ -25,11 +26,13 @@
 --                  For a hit that was denied and charged anyway, remaining is
 --                  what remained before it: after it nothing remains
 --   UNREADABLE     a state cannot be read; nothing of the copy was charged
+--   ELSEWHEN, at   a limit by calendar needs the windows about the moment at; nothing of
+--                  the copy was charged
 --   SAME           this copy and all further ones got what the one before got
--- and for a request to give back DONE or UNREADABLE.
+-- and for a request to give back DONE, UNREADABLE or ELSEWHEN.
 
 local TAKE, GIVE_BACK, TAKE_BY_ROLE, BY_HOLDER, RESERVES, SETTLE = 1, 2, 3, 4, 8, 16 -- 0 checks
-local UNREADABLE, SAME, DONE = -1, 0, 8 -- never the first number of a decision
+local UNREADABLE, ELSEWHEN, SAME, DONE = -1, -2, 0, 8 -- never the first number of a decision
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
 -- requests of 0, as in step.go.
@@ -86,6 +89,13 @@ local function put_mark(mark)
   reply[filled] = mark
 end
 
+-- Puts why a request is not decided: elsewhen is the moment whose windows it needs, or nil
+-- if a state cannot be read.
+local function put_undecided(elsewhen)
+  put_mark(elsewhen and ELSEWHEN or UNREADABLE)
+  if elsewhen then put_mark(elsewhen) end
+end
+
 -- Charges a hit of a request, allowed or not, if it is due. Returns whether that wrote
 -- the state, what its decision says afterwards, and the hit's moment, if it differs from
 -- at.
@@ -117,7 +127,7 @@ local function decide_hit(mode, count, k, l, cost)
     end
     local wrote = false
     if not remaining then
-      put_mark(UNREADABLE)
+      put_undecided(reset)
     else
       if mode == TAKE then
         wrote, remaining, retry, reset = charge(k, l, cost, true, remaining, retry, reset, at, level, rest)
@@ -177,7 +187,8 @@ local function new_decide_hits()
     return quota == 0 or some_allowed or quota_allowed
   end
 
-  -- Returns whether all states can be read, and whether the request is allowed.
+  -- Returns whether all hits can be decided, and whether the request is allowed, or else
+  -- what put_undecided needs.
   local function decide(mode, n)
     local allowed = true
     for i = 1, n do
@@ -189,7 +200,8 @@ local function new_decide_hits()
         values[k], expiries[k], mended = retry[i], reset[i], mended + 1
         remaining[i], retry[i], reset[i], wait[i], at[i], level[i], rest[i] = l.decide(values[k], cost, whos[i])
       end
-      if not remaining[i] or billed[1] and not bills.find(billed[i]) then return false end
+      if not remaining[i] then return false, reset[i] end
+      if billed[1] and not bills.find(billed[i]) then return false end
       allowed = allowed and retry[i] == 0
     end
     if mode == TAKE_BY_ROLE then allowed = are_roles_allowed(n) end
@@ -224,7 +236,7 @@ local function new_decide_hits()
     local after
     local reserves = mode >= RESERVES
     if reserves then
-      bills = bills or new_bills(limits, values, expiries, put_mark)
+      bills = bills or new_bills(limits, values, expiries, put_mark, put_undecided)
       mode = mode - RESERVES
     elseif billed[1] then
       billed = {}
@@ -237,10 +249,10 @@ local function new_decide_hits()
       after = read(mode, n, start, reserves)
     end
     for copy = 1, count do
-      local readable, allowed = decide(mode, n)
+      local decided, allowed = decide(mode, n)
       local wrote = false
-      if not readable then
-        put_mark(UNREADABLE)
+      if not decided then
+        put_undecided(allowed)
       elseif mode == GIVE_BACK then
         give_back(n)
         put_mark(DONE)
@@ -266,7 +278,7 @@ while start < #input do
     start = start + 48
   elseif mode == SETTLE then
     local of_wrong_clocks
-    bills = bills or new_bills(limits, values, expiries, put_mark)
+    bills = bills or new_bills(limits, values, expiries, put_mark, put_undecided)
     start, of_wrong_clocks = bills.settle(n, start + 24)
     mended = mended + of_wrong_clocks
   else

@@ -10,7 +10,7 @@
 --          then the results of each request (main.lua)
 --
 -- The script is, in this order: state.lua, a local with its number for each algorithm
--- (TOKEN_BUCKET), the algorithms and bills.lua, and main.lua.
+-- (TOKEN_BUCKET) and CALENDAR, the algorithms and bills.lua, and main.lua.
 -- Every number is whole and under 2^53, so doubles compute exactly. Calls cost more
 -- than arithmetic here, so quotients are rounded by remainders:
 --   a / b rounded down   (a - a % b) / b
@@ -27,7 +27,7 @@
 -- All moments are microseconds since the epoch; the fields mean the same as those of
 -- State in Go. No value means that there is nothing to remember.
 --
--- makers has a function for each algorithm. From charging, capacity and the numbers of a
+-- makers has a function for each algorithm, and for fixed_window with a calendar. From charging, capacity and the numbers of a
 -- limit it makes the three steps of step.go, and says whether hits name holders, so that
 -- a negative cost is charged whatever its request gets. States go in and out packed;
 -- HOLDERS in place of a value means a sorted set that a step has written, and has, by
@@ -38,7 +38,8 @@
 --     what else they need of it. Of a concurrency, wait is FreeAtLatest where retry is
 --     UNKNOWN, the Released of a release, and the Renewal of a take. Nothing, if value cannot be read. If a wrong
 --     clock wrote it: nil, the value that Mend in Go makes of it, and the moment
---     when that expires; the caller keeps this value and decides on it. who is nil,
+--     when that expires; the caller keeps this value and decides on it. If its limit
+--     came with windows that this moment is not in: nil, nil, and the moment. who is nil,
 --     or, for a hit that may name a holder, its key and holder, and what is pending
 --     in its request.
 --   charge(cost, level, at, value, rest)  returns the value to keep, or false
