@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
@@ -116,6 +117,15 @@ type checkedLimit struct {
 	Period    string `json:"period"`
 	Capacity  int64  `json:"capacity"`
 	Text      string `json:"text"`
+	NextReset string `json:"next_reset,omitempty"`
+	// Calendar is nil for a limit with a period.
+	Calendar *checkedCalendar `json:"calendar,omitempty"`
+}
+
+type checkedCalendar struct {
+	Unit     string `json:"unit"`
+	TimeZone string `json:"time_zone"`
+	Starts   string `json:"starts"`
 }
 
 func (c *check) run(cmd *cobra.Command, paths []string) error {
@@ -188,7 +198,7 @@ func fileErrors(err error) (yamlfile.Errors, error) {
 
 // showTables prints valid files; endpoints may be nil.
 func showTables(out io.Writer, rules *rules.Set, endpoints *forwardauth.File) error {
-	if err := words.WriteTable(out, rules); err != nil || endpoints == nil {
+	if err := words.WriteTable(out, rules, time.Now()); err != nil || endpoints == nil {
 		return err
 	}
 	fmt.Fprintln(out)
@@ -196,19 +206,30 @@ func showTables(out io.Writer, rules *rules.Set, endpoints *forwardauth.File) er
 }
 
 func (c *checked) addRules(rules *rules.Set) {
+	now := time.Now()
 	for _, d := range rules.Domains() {
 		domain := checkedDomain{Name: d.Name, File: d.File, Line: d.Line, HashTag: d.HashTag, Unmatched: d.Unmatched.String(), Rules: []checkedRule{}}
 		for _, r := range d.Rules() {
 			rule := checkedRule{Path: r.Path(), File: r.File, Line: r.Line, Plan: r.Plan, Unlimited: r.Unlimited, Shadow: r.ShadowMode, Quota: r.QuotaMode, Share: r.ShareThreshold, Limits: []checkedLimit{}}
 			for _, l := range r.Limits {
-				rule.Limits = append(rule.Limits, checkedLimit{
-					Name: l.Name, Algorithm: l.Algorithm.String(), Requests: l.Requests, Period: secondsText(l.Period), Capacity: l.Capacity, Text: words.Limit(l),
-				})
+				rule.Limits = append(rule.Limits, checkedLimitOf(l, now))
 			}
 			domain.Rules = append(domain.Rules, rule)
 		}
 		c.Domains = append(c.Domains, domain)
 	}
+}
+
+func checkedLimitOf(l *bucket.Limit, now time.Time) checkedLimit {
+	c := checkedLimit{
+		Name: l.Name, Algorithm: l.Algorithm.String(), Requests: l.Requests, Period: secondsText(l.Period), Capacity: l.Capacity,
+		Text: words.Limit(l) + words.NextReset(l, now),
+	}
+	if b, ok := l.Borders(now.UnixMicro()); ok {
+		c.NextReset = time.UnixMicro(b[1]).UTC().Format(time.RFC3339)
+		c.Calendar = &checkedCalendar{Unit: l.Calendar.Unit.String(), TimeZone: l.Calendar.Zone.String(), Starts: l.Calendar.Starts.String()}
+	}
+	return c
 }
 
 // secondsText formats a span as protobuf JSON does: "60s", "0.250s".

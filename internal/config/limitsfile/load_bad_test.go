@@ -20,14 +20,14 @@ func limit(text string) string { return limitstest.Descriptor("rate_limit: {" + 
 const (
 	domainKeys     = "domain, algorithm, hash_tag, unmatched, descriptors"
 	descriptorKeys = "key, value, rate_limit, rate_limits, plans, plan, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
-	numberKeys     = "name, algorithm, requests, period, requests_per_unit, unit, burst, sub_windows, hold, postpaid, replaces, enforce"
+	numberKeys     = "name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, replaces, enforce"
 	itemKeys       = numberKeys + ", shadow_mode"
 	limitKeys      = "unlimited, " + numberKeys
 	rates          = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
 	algorithms     = rates + ", concurrency"
 	periods        = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
 	failureModes   = "local, allow, deny, error"
-	spellings      = "requests with period, or requests_per_unit with unit"
+	spellings      = "requests with period or calendar, or requests_per_unit with unit"
 	wholeRequests  = "a whole number from 0 to 4503599627370496"
 	names64        = "a name of 1 to 64 bytes without control characters"
 	names255       = "a name of 1 to 255 bytes without control characters"
@@ -116,14 +116,62 @@ var badFiles = []struct {
 	// Limits.
 	{"no numbers", limit("name: a"), []string{"4:15: descriptors[0].rate_limit: found no numbers; allowed: " + spellings}},
 	{"rate_limit is a number", limitstest.Descriptor("rate_limit: 5"), []string{"4:15: descriptors[0].rate_limit: found the number 5; allowed: a rate_limit, with " + limitKeys}},
-	{"requests without period", limit("requests: 5"), []string{"4:15: descriptors[0].rate_limit: found requests without period; allowed: requests with period"}},
-	{"period without requests", limit("period: 5s"), []string{"4:15: descriptors[0].rate_limit: found period without requests; allowed: requests with period"}},
+	{"requests without period", limit("requests: 5"), []string{"4:15: descriptors[0].rate_limit: found requests without period; allowed: requests with period or calendar"}},
+	{"period without requests", limit("period: 5s"), []string{"4:15: descriptors[0].rate_limit: found period without requests; allowed: requests with period or calendar"}},
 	{"requests_per_unit without unit", limit("requests_per_unit: 5"), []string{"4:15: descriptors[0].rate_limit: found requests_per_unit without unit; allowed: requests_per_unit with unit"}},
 	{"both spellings", limit("requests: 5, period: 1s, requests_per_unit: 5, unit: second"), []string{
 		"4:41: descriptors[0].rate_limit.requests_per_unit: found requests beside requests_per_unit; allowed: " + spellings,
 	}},
 	{"half of each spelling", limit("unit: second, requests: 5"), []string{
 		"4:30: descriptors[0].rate_limit.requests: found requests beside unit; allowed: " + spellings,
+	}},
+	{"calendar beside period", limit("requests: 5, period: 1d, calendar: day"), []string{
+		"4:41: descriptors[0].rate_limit.calendar: found period beside calendar; allowed: " + spellings,
+	}},
+	{"calendar beside unit", limit("calendar: day, unit: day"), []string{
+		"4:31: descriptors[0].rate_limit.unit: found calendar beside unit; allowed: " + spellings,
+	}},
+	{"calendar without requests", limit("calendar: day"), []string{"4:15: descriptors[0].rate_limit: found calendar without requests; allowed: requests with calendar"}},
+	{"calendar", limit("requests: 5, calendar: months"), []string{`4:39: descriptors[0].rate_limit.calendar: found the text "months" (month?); allowed: hour, day, week, month, quarter, year`}},
+	{"calendar with another algorithm", limit("algorithm: sliding_window, requests: 5, calendar: day"), []string{
+		"4:27: descriptors[0].rate_limit.algorithm: found sliding_window beside calendar; allowed: no algorithm there, or fixed_window",
+	}},
+	{"calendar with numbers of another algorithm", limit("requests: 5, calendar: day, burst: 9"), []string{
+		"4:51: descriptors[0].rate_limit.burst: found 9; allowed: no burst on a fixed_window, only on token_bucket, gcra and leaky_bucket",
+	}},
+	{"time_zone and starts without calendar", limit("requests: 5, period: 1d, time_zone: UTC, starts: 15"), []string{
+		"4:41: descriptors[0].rate_limit.time_zone: found time_zone without calendar; allowed: it beside calendar",
+		"4:57: descriptors[0].rate_limit.starts: found starts without calendar; allowed: it beside calendar",
+	}},
+	{"a time zone that is no place", limit("requests: 5, calendar: day, time_zone: CET"), []string{
+		`4:55: descriptors[0].rate_limit.time_zone: found the text "CET"; allowed: UTC, or a place of the IANA's list; the nearest: Europe/Brussels`,
+	}},
+	{"the machine's time zone", limit("requests: 5, calendar: day, time_zone: Local"), []string{
+		`4:55: descriptors[0].rate_limit.time_zone: found the text "Local"; allowed: UTC, or a place of the IANA's list, such as Europe/Berlin`,
+	}},
+	{"a misspelt time zone", limit("requests: 5, calendar: day, time_zone: Europe/Berln"), []string{
+		`4:55: descriptors[0].rate_limit.time_zone: found the text "Europe/Berln"; allowed: UTC, or a place of the IANA's list; the nearest: Europe/Berlin`,
+	}},
+	{"a time zone that is a number", limit("requests: 5, calendar: day, time_zone: 2"), []string{
+		`4:55: descriptors[0].rate_limit.time_zone: found the text "2"; allowed: UTC, or a place of the IANA's list, such as Europe/Berlin`,
+	}},
+	{"starts of another unit", limit("requests: 5, calendar: month, starts: monday"), []string{
+		`4:54: descriptors[0].rate_limit.starts: found the text "monday", which is of a week; allowed: a day of the month, such as 15 or "15 06:00"`,
+	}},
+	{"starts of nothing", limit("requests: 5, calendar: day, starts: '24:00'"), []string{
+		`4:52: descriptors[0].rate_limit.starts: found the text "24:00"; allowed: a time, such as "06:00"`,
+	}},
+	{"starts of a day that no month has", limit("requests: 5, calendar: month, starts: 32"), []string{
+		`4:54: descriptors[0].rate_limit.starts: found the number 32; allowed: a day of the month, such as 15 or "15 06:00"`,
+	}},
+	{"all of a calendar wrong", limit("requests: x, calendar: fortnight, time_zone: [a], starts: ~"), []string{
+		`4:26: descriptors[0].rate_limit.requests: found the text "x"; allowed: ` + wholeRequests,
+		`4:39: descriptors[0].rate_limit.calendar: found the text "fortnight"; allowed: hour, day, week, month, quarter, year`,
+		`4:61: descriptors[0].rate_limit.time_zone: found a list; allowed: the name of a time zone, such as Europe/Berlin`,
+		`4:74: descriptors[0].rate_limit.starts: found no value; allowed: :MM of an hour, HH:MM of a day, monday or "monday HH:MM" of a week, 15 or "15 HH:MM" of a month, MM-DD of a quarter or year`,
+	}},
+	{"calendar beside unlimited", limit("unlimited: true, calendar: day"), []string{
+		"4:33: descriptors[0].rate_limit.calendar: found calendar beside unlimited; allowed: either unlimited: true or numbers",
 	}},
 	{"requests is a text", limit("requests: '5', period: 1s"), []string{`4:26: descriptors[0].rate_limit.requests: found the text "5"; allowed: ` + wholeRequests}},
 	{"requests is a fraction", limit("requests: 5.0, period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found the number 5.0; allowed: " + wholeRequests}},

@@ -180,6 +180,35 @@ func TestNumbersOfEitherSpelling(t *testing.T) {
 	}
 }
 
+func TestCalendarsAreRead(t *testing.T) {
+	for _, c := range []struct {
+		domain, limit string
+		unit          bucket.CalendarUnit
+		starts, zone  string
+	}{
+		{"", "requests: 5, calendar: hour, starts: ':15'", bucket.CalendarHour, ":15", "UTC"},
+		{"", "requests: 5, calendar: day", bucket.CalendarDay, "", "UTC"},
+		{"", "requests: 5, calendar: day, starts: 06:00, time_zone: Europe/Berlin", bucket.CalendarDay, "06:00", "Europe/Berlin"},
+		{"", "requests: 5, calendar: week, starts: monday, time_zone: UTC", bucket.CalendarWeek, "", "UTC"},
+		{"", "requests: 5, calendar: week, starts: sunday 06:00", bucket.CalendarWeek, "sunday 06:00", "UTC"},
+		{"", "requests: 5, calendar: month, starts: 15", bucket.CalendarMonth, "15", "UTC"},
+		{"", "requests: 5, calendar: month, starts: '15 06:00'", bucket.CalendarMonth, "15 06:00", "UTC"},
+		{"", "requests: 5, calendar: quarter, starts: 02-01", bucket.CalendarQuarter, "02-01", "UTC"},
+		{"", "requests: 5, calendar: year, starts: '04-06', time_zone: Europe/London", bucket.CalendarYear, "04-06", "Europe/London"},
+		{"algorithm: gcra", "requests: 5, calendar: day", bucket.CalendarDay, "", "UTC"},
+		{"", "requests: 5, calendar: day, algorithm: fixed_window", bucket.CalendarDay, "", "UTC"},
+	} {
+		t.Run(c.domain+" "+c.limit, func(t *testing.T) {
+			d := limitstest.Domain(t, "domain: d\n"+c.domain+"\ndescriptors: [{key: k, rate_limit: {"+c.limit+"}}]")
+			got := d.Match(limitstest.Entries("k=v")).Limits[0]
+			if got.Algorithm != bucket.FixedWindow || got.Requests != 5 || got.Postpaid != bucket.PostpaidNever || got.Period != got.Calendar.Period() ||
+				got.Calendar.Unit != c.unit || got.Calendar.Starts.String() != c.starts || got.Calendar.Zone.String() != c.zone {
+				t.Errorf("%+v", got.Spec)
+			}
+		})
+	}
+}
+
 func TestBadPeriodsAreRefused(t *testing.T) {
 	for _, period := range []string{
 		"''", "90", "1.5", "s", "1", "-1s", "+1s", "1 s", "1S", "1M", "1us", "1ns", "1w", "1y", "1s1", "1..5s", ".5s", "1.s", "1e3s", "0s", "0.0h",

@@ -176,6 +176,17 @@ func TestLimitsThatNeverBindAreWarnings(t *testing.T) {
 		// Refunds leave it the hits that count for longest.
 		{"algorithm: sliding_log, requests: 1000, period: 1s", "requests_per_unit: 5, unit: day", ""},
 
+		// By calendar, where each window of one is made of whole ones of the other.
+		{"requests: 10, calendar: day", "requests: 10, calendar: month", "a"},
+		{"requests: 9, calendar: day", "requests: 10, calendar: month", ""},
+		{"requests: 10, calendar: month", "requests: 10, calendar: day", "b"},
+		{"requests: 10, calendar: month", "requests: 9, calendar: day", ""},
+		{"requests: 10, calendar: month, starts: 15", "requests: 10, calendar: month, starts: 15", "b"},
+		{"requests: 10, calendar: month, starts: 15", "requests: 10, calendar: year", ""},
+		{"requests: 10, calendar: week", "requests: 10, calendar: month", ""},
+		{"requests: 10, calendar: day", "requests: 10, calendar: month, time_zone: Europe/Berlin", ""},
+		{"requests: 10, calendar: day", "algorithm: fixed_window, requests: 10, period: 1d", ""},
+
 		// Postpaid limits are charged for what others deny.
 		{"requests: 100, period: 1s, postpaid: true", "requests: 50, period: 1m", ""},
 		{"requests: 100, period: 1s", "requests: 50, period: 1m, postpaid: true", ""},

@@ -206,5 +206,8 @@ func (f *fingerprinter) limit(s *bucket.Spec) {
 	if s.Unenforced != 0 { // older daemons, which do not know it, write nothing for it
 		mode += fmt.Sprintf(" unenforced %d", s.Unenforced)
 	}
+	if s.Calendar != (bucket.Calendar{}) { // nor for this
+		mode += " calendar " + s.Calendar.String()
+	}
 	f.text(mode)
 }

@@ -37,6 +37,7 @@ func TestFingerprintsOfEqualRulesAreEqual(t *testing.T) {
 		"order of replaces":  {list("{key: a, rate_limit: {unit: day, name: x, replaces: [{name: y}, {name: z}]}}"), list("{key: a, rate_limit: {unit: day, name: x, replaces: [{name: z}, {name: y}, {name: z}]}}")},
 		"flags not set":      {list("{key: a, rate_limit: {unit: day}}"), list("{key: a, shadow_mode: false, quota_mode: no, share_threshold: false, detailed_metric: false, value_to_metric: , metadata: {}, rate_limit: {unit: day, replaces: []}}")},
 		"metadata":           {list("{key: a, metadata: {b: 1, c: [x]}, rate_limit: {unit: day}}"), list("{key: a, rate_limit: {unit: day}, metadata: {c: ['x'], b: 0x1}}")},
+		"calendars":          {list("{key: a, rate_limit: {requests: 5, calendar: week}}"), list("{key: a, rate_limit: {algorithm: fixed_window, requests: 5, calendar: week, starts: monday 00:00, time_zone: UTC}}")},
 		"sub_windows":        {list("{key: a, rate_limit: {algorithm: sliding_window, requests: 1, period: 1m}}"), list("{key: a, rate_limit: {algorithm: sliding_window, requests: 1, period: 1m, sub_windows: 10}}")},
 		"spelling":           {list("{key: a, rate_limit: {unit: day, requests_per_unit: 5}}"), list("{key: a, rate_limit: {algorithm: fixed_window, requests: 5, period: 24h, postpaid: auto}}")},
 		"order of values":    {list(one, "{key: a, value: y}", "{key: b, value: x}"), list("{key: b, value: x}", "{key: a, value: y}", one)},
@@ -139,6 +140,8 @@ func TestFingerprintCoversEachFieldOfALimit(t *testing.T) {
 		"OnStoreFailure": {of("name: n, algorithm: gcra, requests: 5, period: 60s", ""),
 			of("name: n, algorithm: gcra, requests: 5, period: 60s", ", on_store_failure: error")},
 		"Unenforced": {of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", "")},
+		"Calendar": {of("requests: 5, calendar: day", ""), of("requests: 5, calendar: week", ""), of("requests: 5, calendar: day, starts: '06:00'", ""),
+			of("requests: 5, calendar: day, time_zone: Europe/Berlin", ""), of("requests: 5, period: 1d, algorithm: fixed_window", "")},
 		"SubWindows": {of("algorithm: sliding_window, requests: 5, period: 60s, sub_windows: 9", "")},
 	}
 	seen := map[string]string{

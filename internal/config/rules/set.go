@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
@@ -16,6 +17,8 @@ type Set struct {
 	sorted      []*Domain
 	warnings    []yamlfile.Warning
 	fingerprint string
+	// hasCalendars is whether a limit has a calendar.
+	hasCalendars bool
 	// room is shared by the counts of all rules, including those of later loads.
 	room *tally.Room
 }
@@ -29,6 +32,7 @@ func New(domains map[string]*Domain, room *tally.Room, warnings []yamlfile.Warni
 	}
 	slices.SortFunc(r.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
 	r.fingerprint = fingerprintOf(r.sorted)
+	r.hasCalendars = slices.ContainsFunc(r.sorted, (*Domain).hasCalendars)
 	yamlfile.SortWarnings(r.warnings)
 	return r
 }
@@ -37,6 +41,16 @@ func New(domains map[string]*Domain, room *tally.Room, warnings []yamlfile.Warni
 // different for others. Files, their formatting, and the order of descriptors that cannot
 // match the same request do not count.
 func (r *Set) Fingerprint() string { return r.fingerprint }
+
+// HasCalendars reports whether a limit has a calendar, so that what the rules say depends
+// on time zones.
+func (r *Set) HasCalendars() bool { return r.hasCalendars }
+
+func (d *Domain) hasCalendars() bool {
+	return slices.ContainsFunc(d.rules, func(r *Rule) bool {
+		return slices.ContainsFunc(r.Limits, func(l *bucket.Limit) bool { return l.Calendar.Unit != bucket.NoCalendar })
+	})
+}
 
 // Domain returns the domain of that name, or nil.
 func (r *Set) Domain(name string) *Domain { return r.domains[name] }

@@ -55,6 +55,8 @@ func neverBinds(loose, tight *bucket.Limit) bool {
 		// Postpaid limits are charged for what others deny, and let through
 		// more than they say.
 		return false
+	case isByCalendar(loose) || isByCalendar(tight):
+		return isByCalendar(loose) && isByCalendar(tight) && calendarOverCalendar(loose, tight)
 	case loose.Algorithm.IsBucket() && tight.Algorithm.IsBucket():
 		return bucketOverBucket(loose, tight)
 	case loose.Algorithm.IsBucket():
@@ -65,6 +67,19 @@ func neverBinds(loose, tight *bucket.Limit) bool {
 	default:
 		return slidingOverSliding(loose, tight)
 	}
+}
+
+func isByCalendar(l *bucket.Limit) bool { return l.Calendar != (bucket.Calendar{}) }
+
+// calendarOverCalendar: where each window of the tight limit is made of whole ones of the
+// loose, no loose one holds more than a tight one admits.
+func calendarOverCalendar(loose, tight *bucket.Limit) bool {
+	a, b := loose.Calendar, tight.Calendar
+	isPart := a == b
+	if a.Zone == b.Zone && a.Starts == (bucket.Starts{}) && b.Starts == (bucket.Starts{}) {
+		isPart = a.Unit <= b.Unit && (a.Unit != bucket.CalendarWeek || b.Unit == bucket.CalendarWeek)
+	}
+	return isPart && loose.Capacity >= tight.Capacity
 }
 
 func rat(n int64) *big.Rat               { return new(big.Rat).SetInt64(n) }

@@ -40,7 +40,7 @@ func (p *reader) oneLimit(o *yamlfile.Object, r *rules.Rule, mode bucket.Failure
 // unlimited reads a rate_limit that has unlimited: true.
 func (p *reader) unlimited(o *yamlfile.Object, r *rules.Rule) {
 	r.Unlimited = true
-	for _, name := range [...]string{"requests", "period", "requests_per_unit", "unit", "burst", "sub_windows", "hold", "algorithm", "postpaid", "enforce"} {
+	for _, name := range [...]string{"requests", "period", "calendar", "time_zone", "starts", "requests_per_unit", "unit", "burst", "sub_windows", "hold", "algorithm", "postpaid", "enforce"} {
 		if v, ok := o.Field(name); ok && !p.idleNumber(o.Key(name), v, name) {
 			p.Bad(o.Key(name), name+" beside unlimited", "either unlimited: true or numbers")
 			break
@@ -129,9 +129,11 @@ func (p *reader) limitName(o *yamlfile.Object) (string, bool) {
 	return p.name(v, "a name", maxLimitName)
 }
 
-// numberSpelling is one of the two ways to write the numbers of a limit.
+// numberSpelling is one of the ways to write the numbers of a limit.
 type numberSpelling struct {
 	requests, period string
+	// periods are the keys that may be in the place of period too, for errors.
+	periods string
 	// algorithm applies to a limit that names none, in a domain that names none.
 	algorithm bucket.Algorithm
 	// postpaid applies to a limit that does not say.
@@ -139,11 +141,12 @@ type numberSpelling struct {
 }
 
 var (
-	ourSpelling   = numberSpelling{requests: "requests", period: "period", algorithm: bucket.TokenBucket, postpaid: bucket.PostpaidNever}
-	envoySpelling = numberSpelling{requests: "requests_per_unit", period: "unit", algorithm: bucket.FixedWindow, postpaid: bucket.PostpaidAuto}
+	ourSpelling      = numberSpelling{requests: "requests", period: "period", periods: " or calendar", algorithm: bucket.TokenBucket, postpaid: bucket.PostpaidNever}
+	calendarSpelling = numberSpelling{requests: "requests", period: "calendar", algorithm: bucket.FixedWindow, postpaid: bucket.PostpaidNever}
+	envoySpelling    = numberSpelling{requests: "requests_per_unit", period: "unit", algorithm: bucket.FixedWindow, postpaid: bucket.PostpaidAuto}
 )
 
-func (s numberSpelling) String() string { return s.requests + " with " + s.period }
+func (s numberSpelling) String() string { return s.requests + " with " + s.period + s.periods }
 
 // limit reads the numbers of a limit, either the only one or an item of a list; mode is
 // the failure mode of its rule. If they are wrong, it reports that and returns nil.
@@ -153,7 +156,15 @@ func (p *reader) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool)
 	spec := bucket.Spec{Algorithm: p.limitAlgorithm(o, s), Postpaid: s.postpaid, OnStoreFailure: mode}
 	spec.Name, _ = p.limitName(o)
 	var rate bool
-	if ok {
+	p.checkCalendar(o)
+	switch {
+	case !ok:
+	case s == calendarSpelling:
+		spec.Requests, rate = p.requests(o, s)
+		var good bool
+		spec.Calendar, good = p.calendar(o)
+		rate = rate && good
+	default:
 		spec.Requests, spec.Period, rate = p.rate(o, s)
 	}
 	if v, ok := o.Field("burst"); ok {
@@ -183,12 +194,17 @@ func (p *reader) spelling(o *yamlfile.Object) (numberSpelling, bool) {
 		p.Bad(o.Key("hold"), "hold without algorithm: concurrency", "hold beside algorithm: concurrency, which counts requests in flight")
 		return numberSpelling{}, false
 	}
-	ours := o.First(ourSpelling.requests, ourSpelling.period)
+	ours := o.First(ourSpelling.requests, ourSpelling.period, calendarSpelling.period)
 	envoys := o.First(envoySpelling.requests, envoySpelling.period)
 	switch {
 	case ours != "" && envoys != "":
 		p.Bad(yamlfile.Later(o.Key(ours), o.Key(envoys)), ours+" beside "+envoys, fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
 		return numberSpelling{}, false
+	case o.Has(calendarSpelling.period) && o.Has(ourSpelling.period):
+		p.Bad(yamlfile.Later(o.Key(ourSpelling.period), o.Key(calendarSpelling.period)), "period beside calendar", fmt.Sprintf("%s, or %s", ourSpelling, envoySpelling))
+		return numberSpelling{}, false
+	case o.Has(calendarSpelling.period):
+		return calendarSpelling, true
 	case ours != "":
 		return ourSpelling, true
 	case envoys != "":
@@ -202,10 +218,13 @@ func (p *reader) spelling(o *yamlfile.Object) (numberSpelling, bool) {
 // returns 0.
 func (p *reader) limitAlgorithm(o *yamlfile.Object, s numberSpelling) bucket.Algorithm {
 	if v, ok := o.Field("algorithm"); ok {
-		a, _ := yamlfile.OneOf(p.Reader, v, bucket.Algorithms()...)
+		a, ok := yamlfile.OneOf(p.Reader, v, bucket.Algorithms()...)
+		if s == calendarSpelling && ok {
+			return s.algorithm // see checkCalendar
+		}
 		return a
 	}
-	if p.algorithm != 0 {
+	if p.algorithm != 0 && s != calendarSpelling {
 		return p.algorithm
 	}
 	return s.algorithm
@@ -267,16 +286,21 @@ func parseShare(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// rate reads requests and period in either spelling.
-func (p *reader) rate(o *yamlfile.Object, s numberSpelling) (requests int64, period time.Duration, ok bool) {
-	ok = true
+// requests reads the number of requests in any spelling.
+func (p *reader) requests(o *yamlfile.Object, s numberSpelling) (requests int64, ok bool) {
 	if v, given := o.Field(s.requests); given {
-		requests, ok = p.Integer(v, 0, bucket.MaxRequests)
-	} else if s != envoySpelling {
-		// envoyproxy/ratelimit's number may be absent, which is 0.
-		p.Bad(o.Value, s.period+" without requests", s.String())
-		ok = false
+		return p.Integer(v, 0, bucket.MaxRequests)
 	}
+	if s == envoySpelling { // whose number may be absent, which is 0
+		return 0, true
+	}
+	p.Bad(o.Value, s.period+" without requests", s.String())
+	return 0, false
+}
+
+// rate reads requests and period, in our spelling or envoyproxy/ratelimit's.
+func (p *reader) rate(o *yamlfile.Object, s numberSpelling) (requests int64, period time.Duration, ok bool) {
+	requests, ok = p.requests(o, s)
 	v, given := o.Field(s.period)
 	if !given {
 		p.Bad(o.Value, s.requests+" without "+s.period, s.String())
@@ -329,7 +353,7 @@ func (p *reader) newLimit(o *yamlfile.Object, s numberSpelling, spec bucket.Spec
 		return l
 	}
 	if !rate {
-		spec.Requests, spec.Period = 1, time.Second
+		spec.Requests, spec.Period, spec.Calendar = 1, time.Second, bucket.Calendar{}
 	}
 	l, err := bucket.NewLimit(spec)
 	if err == nil {

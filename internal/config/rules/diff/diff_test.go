@@ -61,6 +61,12 @@ func TestDiffSaysWhatChangesForWhom(t *testing.T) {
 			[]string{"looser user: 11 in flight, each free after 2m of silence; until now 10 in flight, each free after 1m of silence"}},
 		{"another hold", rule("rate_limit: {algorithm: concurrency, requests: 10, hold: 1m}"), rule("rate_limit: {algorithm: concurrency, requests: 10, hold: 30s}"),
 			[]string{"changed user: 10 in flight, each free after 30s of silence; until now 10 in flight, each free after 1m of silence"}},
+		{"a calendar's number", rule("rate_limit: {requests: 10, calendar: month}"), rule("rate_limit: {requests: 20, calendar: month}"),
+			[]string{"looser user: 20 requests a calendar month in UTC; until now 10 requests a calendar month in UTC: 2 times as much"}},
+		{"a calendar's start", rule("rate_limit: {requests: 10, calendar: month}"), rule("rate_limit: {requests: 20, calendar: month, starts: 15, time_zone: Europe/Berlin}"),
+			[]string{"changed user: 20 requests a calendar month from day 15 in Europe/Berlin; until now 10 requests a calendar month in UTC: what was used counts until the next reset"}},
+		{"a calendar in place of a period", rule("rate_limit: {requests: 10, period: 1d, algorithm: fixed_window}"), rule("rate_limit: {requests: 10, calendar: day}"),
+			[]string{"changed user: 10 requests a calendar day in UTC; until now 10 requests a day: what was used counts until the next reset"}},
 		{"unlimited", user, rule("rate_limit: {unlimited: true}"),
 			[]string{"looser user: unlimited; until now 10 at once, then one every 6s"}},
 		{"flags", user, rule("rate_limit: {requests: 10, period: 1m, postpaid: true}, shadow_mode: true, on_store_failure: deny"), []string{

@@ -152,6 +152,10 @@ func (d *differ) numbers(path string, before, after *bucket.Limit) {
 		d.slots(path, before, after)
 		return
 	}
+	if before.Calendar != after.Calendar && before.Requests > 0 && after.Requests > 0 {
+		d.calendars(path, before, after)
+		return
+	}
 	rate := ratio(after.Requests, int64(before.Period), before.Requests, int64(after.Period))
 	atOnce := ratio(after.Capacity, 1, before.Capacity, 1)
 	text := fmt.Sprintf("%s; until now %s", named(after.Name, words.Numbers(after)), words.Numbers(before))
@@ -190,6 +194,12 @@ func (d *differ) slots(path string, before, after *bucket.Limit) {
 	case after.Period != before.Period:
 		d.tell(path, Changed, "%s", text)
 	}
+}
+
+// calendars reports a difference of windows. Where it is only in where they begin, no
+// number says what that is worth.
+func (d *differ) calendars(path string, before, after *bucket.Limit) {
+	d.tell(path, Changed, "%s; until now %s: what was used counts until the next reset", named(after.Name, words.Numbers(after)), words.Numbers(before))
 }
 
 // ratio returns a*b / (c*d), or 0 if that is undefined.

@@ -52,6 +52,8 @@ func Numbers(l *bucket.Limit) string {
 		text = fmt.Sprintf("%s in flight, each free after %s of silence", Thousands(l.Requests), timespan.Format(l.Period))
 	case l.Algorithm == bucket.SlidingWindow || l.Algorithm == bucket.SlidingLog:
 		text = Requests(l) + " in any " + Span(l.Period)
+	case l.Calendar != (bucket.Calendar{}):
+		text = Requests(l) + " a " + Calendar(l.Calendar)
 	default:
 		text = Requests(l) + " " + PerPeriod(l.Period)
 	}

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
@@ -14,21 +15,22 @@ import (
 )
 
 // WriteTable writes the domains, their rules and their limits in plain words, one line
-// per limit. It writes each line as soon as it is made: there may be 100,000.
-func WriteTable(w io.Writer, r *rules.Set) error {
+// per limit. It writes each line as soon as it is made: there may be 100,000. now is for
+// limits by calendar, which say when they are reset.
+func WriteTable(w io.Writer, r *rules.Set, now time.Time) error {
 	out := bufio.NewWriter(w)
 	for i, d := range r.Domains() {
 		if i > 0 {
 			_ = out.WriteByte('\n') // the next write returns the error
 		}
-		if err := writeDomain(out, d); err != nil {
+		if err := writeDomain(out, d, now); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
 }
 
-func writeDomain(w *bufio.Writer, d *rules.Domain) error {
+func writeDomain(w *bufio.Writer, d *rules.Domain, now time.Time) error {
 	head := fmt.Sprintf("domain %s (%s)", yamlfile.Printable(d.Name), yamlfile.FileLine(d.File, d.Line))
 	if d.HashTag != "" {
 		head += ", keys placed by " + yamlfile.Printable(d.HashTag)
@@ -43,13 +45,13 @@ func writeDomain(w *bufio.Writer, d *rules.Domain) error {
 		return err
 	}
 	var widths tableRow[int]
-	for row := range rowsOf(d) {
+	for row := range rowsOf(d, now) {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
 	widths[len(widths)-1] = 0 // nothing follows the last column
-	for row := range rowsOf(d) {
+	for row := range rowsOf(d, now) {
 		if err := writeRow(w, &row, &widths); err != nil {
 			return err
 		}
@@ -73,7 +75,7 @@ func writeRow(w *bufio.Writer, row *tableRow[string], widths *tableRow[int]) err
 }
 
 // rowsOf returns the lines of the domain's table.
-func rowsOf(d *rules.Domain) iter.Seq[tableRow[string]] {
+func rowsOf(d *rules.Domain, now time.Time) iter.Seq[tableRow[string]] {
 	return func(yield func(tableRow[string]) bool) {
 		if !yield(tableRow[string]{"RULE", "NAME", "ALGORITHM", "LIMIT"}) {
 			return
@@ -84,7 +86,7 @@ func rowsOf(d *rules.Domain) iter.Seq[tableRow[string]] {
 				return
 			}
 			for i, l := range rule.Limits {
-				if !yield(tableRow[string]{path, nameCell(l.Name), l.Algorithm.String(), Limit(l) + replacesNote(rule, i) + notes}) {
+				if !yield(tableRow[string]{path, nameCell(l.Name), l.Algorithm.String(), Limit(l) + NextReset(l, now) + replacesNote(rule, i) + notes}) {
 					return
 				}
 				path, notes = "", "" // once for all limits of a rule
