@@ -69,9 +69,14 @@ type Limited struct {
 	// Name of the limit in the limits file; may be empty.
 	Name      string
 	Algorithm Algorithm
-	// Requests per Period.
+	// Requests per Period. Of a limit by calendar that is how long the window is that is
+	// now.
 	Requests uint64
 	Period   time.Duration
+	// Calendar has the windows of a limit by calendar, and ResetAt is when the next one
+	// begins. Both are zero for other limits; ResetAt also where nobody knows.
+	Calendar Calendar
+	ResetAt  time.Time
 	// Capacity is the most that can be taken at once.
 	Capacity uint64
 	// Remaining is how much can still be taken at once, rounded down.
@@ -99,6 +104,32 @@ type Limited struct {
 	takenAt int64
 	takenBy uint64
 }
+
+// Calendar says which windows a limit by calendar has.
+type Calendar struct {
+	Unit CalendarUnit
+	// TimeZone is a name of the IANA's.
+	TimeZone string
+	// Starts says where windows begin, as in a limits file; empty if that is the
+	// beginning.
+	Starts string
+}
+
+// CalendarUnit is the length of a window by calendar.
+type CalendarUnit uint8
+
+// The units.
+const (
+	CalendarHour    CalendarUnit = CalendarUnit(bucket.CalendarHour)
+	CalendarDay     CalendarUnit = CalendarUnit(bucket.CalendarDay)
+	CalendarWeek    CalendarUnit = CalendarUnit(bucket.CalendarWeek)
+	CalendarMonth   CalendarUnit = CalendarUnit(bucket.CalendarMonth)
+	CalendarQuarter CalendarUnit = CalendarUnit(bucket.CalendarQuarter)
+	CalendarYear    CalendarUnit = CalendarUnit(bucket.CalendarYear)
+)
+
+// String returns the unit's spelling in a limits file.
+func (u CalendarUnit) String() string { return bucket.CalendarUnit(u).String() }
 
 // Algorithm names how a limit counts.
 type Algorithm uint8

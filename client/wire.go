@@ -76,6 +76,12 @@ const (
 	limitIsUnknown  = 15
 	limitFreeAt     = 16
 	limitHeldFor    = 17
+	limitResetAt    = 18
+	limitCalendar   = 19
+	// Calendar
+	calendarUnit     = 1
+	calendarTimeZone = 2
+	calendarStarts   = 3
 	// google.protobuf.Duration
 	durationSeconds = 1
 	durationNanos   = 2
@@ -232,6 +238,13 @@ func (l *Limited) read(data []byte) error {
 			err = readDuration(&l.FreeAtLatest, f.Bytes)
 		case f.Is(limitHeldFor, wire.Bytes):
 			err = readDuration(&l.HeldFor, f.Bytes)
+		case f.Is(limitResetAt, wire.Bytes):
+			// A Timestamp has the fields of a Duration.
+			var sinceEpoch time.Duration
+			err = readDuration(&sinceEpoch, f.Bytes)
+			l.ResetAt = time.Unix(0, int64(sinceEpoch))
+		case f.Is(limitCalendar, wire.Bytes):
+			err = l.Calendar.read(f.Bytes)
 		}
 		if err != nil {
 			return err
@@ -239,6 +252,21 @@ func (l *Limited) read(data []byte) error {
 	}
 	if !l.Allowed && l.RetryAfter <= 0 && l.RetryAfter != RetryUnknown {
 		l.RetryAfter = Never
+	}
+	return f.Err
+}
+
+func (c *Calendar) read(data []byte) error {
+	f := wire.Fields[[]byte]{Rest: data}
+	for f.Next() {
+		switch {
+		case f.Is(calendarUnit, wire.Varint):
+			c.Unit = CalendarUnit(f.Varint)
+		case f.Is(calendarTimeZone, wire.Bytes):
+			c.TimeZone = string(f.Bytes)
+		case f.Is(calendarStarts, wire.Bytes):
+			c.Starts = string(f.Bytes)
+		}
 	}
 	return f.Err
 }

@@ -59,7 +59,8 @@ type ownLimit struct {
 // limit returns the limit that replaces those of a rule; rule may be nil. If the rule
 // has a limit of the same period, it is that one with other numbers, and they share a
 // state. Else it is like the rule's first limit, with a state of its own. Limits in
-// shadow mode are skipped, and the limit is in force for everybody.
+// shadow mode are skipped, and the limit is in force for everybody. A limit by calendar
+// has no period, and neither has the override a calendar.
 func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 	own := ownLimit{byPeriod: true}
 	if rule == nil || len(rule.Limits) == 0 {
@@ -75,7 +76,7 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 			if l.Unenforced == bucket.AllSubjects {
 				continue // it is on trial beside those that decide
 			}
-			if l.Period == o.Period {
+			if l.Period == o.Period && l.Calendar.Unit == bucket.NoCalendar {
 				own = ownLimit{spec: l.Spec}
 				break
 			}
@@ -85,6 +86,7 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 		}
 		own.spec.Unenforced = 0
 	}
+	own.spec.Calendar = bucket.Calendar{}
 	own.spec.Requests, own.spec.Period, own.spec.Burst = signed(o.Requests), o.Period, signed(o.Burst)
 	return own
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
@@ -315,9 +316,27 @@ func describeNumbers(l *ratelimitv1.Limit) string {
 	if spec.Algorithm.IsBucket() {
 		spec.Burst = int64(l.GetCapacity())
 	}
+	if c := l.GetCalendar(); c != nil {
+		spec.Calendar, spec.Period = calendarOf(c), 0
+	}
 	limit, err := bucket.NewLimit(spec)
 	if err != nil { // of an algorithm or with numbers unknown to this program
 		return fmt.Sprintf("%d requests in %s", l.GetRequests(), timespan.Format(l.GetPeriod().AsDuration()))
 	}
-	return words.Limit(limit)
+	text := words.Limit(limit)
+	if l.ResetAt != nil && spec.Calendar.Zone != nil {
+		text += ", next reset " + words.Moment(l.GetResetAt().AsTime().In(spec.Calendar.Zone), time.Now())
+	}
+	return text
+}
+
+// calendarOf returns the calendar of an answer. What this program does not know of it is
+// not set.
+func calendarOf(m *ratelimitv1.Calendar) bucket.Calendar {
+	c := bucket.Calendar{Unit: bucket.CalendarUnit(m.GetUnit())}
+	c.Starts, _ = bucket.ParseStarts(m.GetStarts())
+	if z, err := zone.Load(m.GetTimeZone()); err == nil {
+		c.Zone = z
+	}
+	return c
 }

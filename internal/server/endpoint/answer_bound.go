@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
@@ -24,11 +25,16 @@ func StatusesBound(c *decide.Call) int {
 	const (
 		other = 256 // retry-after, the denier, headers of one limit
 		each  = 128 // of a descriptor's status, and of a limit's
+		// of the windows of a limit by calendar, besides the name of its zone
+		calendar = 64
 	)
 	n := other + each*(len(c.Outcomes)+len(c.Hits))
 	for i := range c.Outcomes {
 		for _, l := range c.Outcomes[i].Limits {
 			n += len(l.Name)
+			if l.Calendar.Unit != bucket.NoCalendar {
+				n += calendar + len(l.Calendar.Zone.String())
+			}
 		}
 	}
 	return n

@@ -133,7 +133,7 @@ func policies(c *decide.Call) *policylist.List {
 			}
 			list.Add(policylist.Policy{
 				Name:  policyName(o, l, c.Descriptors[i].Entries),
-				Quota: l.Capacity, Window: window(l),
+				Quota: l.Capacity, Window: window(l, d),
 				Remaining: d.Remaining, Reset: Seconds(reset), IsConcurrent: l.Algorithm.HasHolders(),
 			})
 		}
@@ -142,10 +142,10 @@ func policies(c *decide.Call) *policylist.List {
 }
 
 // window returns the time in which an empty limit becomes full, in seconds, or 0 if
-// that is not a whole number, which the header cannot have.
-func window(l *bucket.Limit) int64 {
+// that is not a whole number, which the header cannot have. d is a decision of the limit.
+func window(l *bucket.Limit, d *bucket.Decision) int64 {
 	const second = 1_000_000
-	micros := l.PeriodMicros
+	micros := l.PeriodAt(d).Microseconds()
 	if l.Algorithm.IsBucket() && l.Requests > 0 {
 		full := l.Capacity * l.Unit // exact: NewLimit ensures it
 		if full%l.Rate != 0 {

@@ -241,7 +241,7 @@ func (s *wayStore) canBring(have, want rule) bool {
 		return false
 	}
 	a.Requests, a.Burst, b.Requests, b.Burst = 0, 0, 0, 0
-	return a == b
+	return a == b && b.Calendar.Unit == bucket.NoCalendar
 }
 
 // file returns the rules as a limits file. JSON is YAML.
@@ -250,7 +250,10 @@ func (s *wayStore) file() string {
 		Name       string `json:"name,omitempty"`
 		Algorithm  string `json:"algorithm"`
 		Requests   int64  `json:"requests"`
-		Period     string `json:"period"`
+		Period     string `json:"period,omitempty"`
+		Calendar   string `json:"calendar,omitempty"`
+		TimeZone   string `json:"time_zone,omitempty"`
+		Starts     string `json:"starts,omitempty"`
 		Burst      int64  `json:"burst,omitempty"`
 		SubWindows int64  `json:"sub_windows,omitempty"`
 		Postpaid   any    `json:"postpaid"`
@@ -276,9 +279,13 @@ func (s *wayStore) file() string {
 			if r.n > 1 {
 				name = fmt.Sprint("limit", i)
 			}
-			d.RateLimits = append(d.RateLimits, limit{
-				name, l.Algorithm.String(), l.Requests, fmt.Sprintf("%dms", l.Period.Milliseconds()), l.Burst, l.SubWindows, inFile[l.Postpaid],
-			})
+			written := limit{Name: name, Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, SubWindows: l.SubWindows, Postpaid: inFile[l.Postpaid]}
+			if c := l.Calendar; c.Unit != bucket.NoCalendar {
+				written.Calendar, written.TimeZone, written.Starts = c.Unit.String(), c.Zone.String(), c.Starts.In(c.Unit)
+			} else {
+				written.Period = fmt.Sprintf("%dms", l.Period.Milliseconds())
+			}
+			d.RateLimits = append(d.RateLimits, written)
 		}
 		if r.n == 1 {
 			d.RateLimit, d.RateLimits = &d.RateLimits[0], nil

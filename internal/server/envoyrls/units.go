@@ -33,12 +33,25 @@ var units = [...]unit{
 	{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND, typev3.RateLimitUnit_SECOND},
 }
 
+// calendarUnits are the units of limits by calendar; a quarter has none.
+var calendarUnits = map[bucket.CalendarUnit]rlsv3.RateLimitResponse_RateLimit_Unit{
+	bucket.CalendarHour:  rlsv3.RateLimitResponse_RateLimit_HOUR,
+	bucket.CalendarDay:   rlsv3.RateLimitResponse_RateLimit_DAY,
+	bucket.CalendarWeek:  rlsv3.RateLimitResponse_RateLimit_WEEK,
+	bucket.CalendarMonth: rlsv3.RateLimitResponse_RateLimit_MONTH,
+	bucket.CalendarYear:  rlsv3.RateLimitResponse_RateLimit_YEAR,
+}
+
 // unitOf returns the period of a limit as a number of the longest unit that divides it:
 // 90 s are 90 SECOND, and Envoy writes w=90 into its headers. A period that no unit
-// divides is UNKNOWN, and Envoy leaves it out; so is a hold.
+// divides is UNKNOWN, and Envoy leaves it out; so is a hold. A limit by calendar has its
+// unit.
 func unitOf(l *bucket.Limit) (rlsv3.RateLimitResponse_RateLimit_Unit, int64) {
 	period := l.Period
-	if l.Algorithm.HasHolders() {
+	switch {
+	case l.Calendar.Unit != bucket.NoCalendar:
+		return calendarUnits[l.Calendar.Unit], 1
+	case l.Algorithm.HasHolders():
 		return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1
 	}
 	for i := range units { // most periods are one unit

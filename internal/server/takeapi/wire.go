@@ -175,7 +175,7 @@ func (c takeCall) appendLimitStatus(dst []byte, i, j int) []byte {
 	}
 	dst = wire.AppendNumber(dst, 3, uint64(l.Algorithm))
 	dst = wire.AppendNumber(dst, 4, uint64(l.Requests))
-	dst = wire.AppendDuration(dst, 5, l.Period)
+	dst = wire.AppendDuration(dst, 5, l.PeriodAt(d))
 	dst = wire.AppendNumber(dst, 6, uint64(l.Capacity))
 	dst = wire.AppendNumber(dst, 7, uint64(d.Remaining))
 	if d.Allowed() {
@@ -199,6 +199,24 @@ func (c takeCall) appendLimitStatus(dst []byte, i, j int) []byte {
 		dst = appendWait(dst, 16, d.FreeAtLatest())
 	case o.Hits[j].Holder != "":
 		dst = appendWait(dst, 17, c.HeldFor(o, j))
+	}
+	if l.Calendar.Unit != bucket.NoCalendar {
+		dst = appendCalendar(dst, l, d)
+	}
+	return wire.EndMessage(dst, start)
+}
+
+// appendCalendar appends the fields of a Limit that one by calendar has.
+func appendCalendar(dst []byte, l *bucket.Limit, d *bucket.Decision) []byte {
+	if at := l.ResetAt(d); at != 0 {
+		// A Timestamp has the fields of a Duration, here since the Unix epoch.
+		dst = wire.AppendDuration(dst, 18, time.Duration(at)*time.Microsecond)
+	}
+	dst, start := wire.BeginMessage(dst, 19)
+	dst = wire.AppendNumber(dst, 1, uint64(l.Calendar.Unit))
+	dst = wire.AppendText(dst, 2, l.Calendar.Zone.String())
+	if starts := l.Calendar.Starts.String(); starts != "" {
+		dst = wire.AppendText(dst, 3, starts)
 	}
 	return wire.EndMessage(dst, start)
 }

@@ -25,6 +25,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -36,6 +37,68 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// CalendarUnit is the length of a window by calendar.
+type CalendarUnit int32
+
+const (
+	CalendarUnit_CALENDAR_UNIT_UNSPECIFIED CalendarUnit = 0
+	CalendarUnit_CALENDAR_UNIT_HOUR        CalendarUnit = 1
+	CalendarUnit_CALENDAR_UNIT_DAY         CalendarUnit = 2
+	CalendarUnit_CALENDAR_UNIT_WEEK        CalendarUnit = 3
+	CalendarUnit_CALENDAR_UNIT_MONTH       CalendarUnit = 4
+	CalendarUnit_CALENDAR_UNIT_QUARTER     CalendarUnit = 5
+	CalendarUnit_CALENDAR_UNIT_YEAR        CalendarUnit = 6
+)
+
+// Enum value maps for CalendarUnit.
+var (
+	CalendarUnit_name = map[int32]string{
+		0: "CALENDAR_UNIT_UNSPECIFIED",
+		1: "CALENDAR_UNIT_HOUR",
+		2: "CALENDAR_UNIT_DAY",
+		3: "CALENDAR_UNIT_WEEK",
+		4: "CALENDAR_UNIT_MONTH",
+		5: "CALENDAR_UNIT_QUARTER",
+		6: "CALENDAR_UNIT_YEAR",
+	}
+	CalendarUnit_value = map[string]int32{
+		"CALENDAR_UNIT_UNSPECIFIED": 0,
+		"CALENDAR_UNIT_HOUR":        1,
+		"CALENDAR_UNIT_DAY":         2,
+		"CALENDAR_UNIT_WEEK":        3,
+		"CALENDAR_UNIT_MONTH":       4,
+		"CALENDAR_UNIT_QUARTER":     5,
+		"CALENDAR_UNIT_YEAR":        6,
+	}
+)
+
+func (x CalendarUnit) Enum() *CalendarUnit {
+	p := new(CalendarUnit)
+	*p = x
+	return p
+}
+
+func (x CalendarUnit) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CalendarUnit) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_v1_ratelimit_proto_enumTypes[0].Descriptor()
+}
+
+func (CalendarUnit) Type() protoreflect.EnumType {
+	return &file_ratelimit_v1_ratelimit_proto_enumTypes[0]
+}
+
+func (x CalendarUnit) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CalendarUnit.Descriptor instead.
+func (CalendarUnit) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{0}
+}
 
 // Algorithm is that of a limit.
 type Algorithm int32
@@ -88,11 +151,11 @@ func (x Algorithm) String() string {
 }
 
 func (Algorithm) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_v1_ratelimit_proto_enumTypes[0].Descriptor()
+	return file_ratelimit_v1_ratelimit_proto_enumTypes[1].Descriptor()
 }
 
 func (Algorithm) Type() protoreflect.EnumType {
-	return &file_ratelimit_v1_ratelimit_proto_enumTypes[0]
+	return &file_ratelimit_v1_ratelimit_proto_enumTypes[1]
 }
 
 func (x Algorithm) Number() protoreflect.EnumNumber {
@@ -101,7 +164,7 @@ func (x Algorithm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Algorithm.Descriptor instead.
 func (Algorithm) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{0}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{1}
 }
 
 // Released is what a release found.
@@ -145,11 +208,11 @@ func (x Released) String() string {
 }
 
 func (Released) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_v1_ratelimit_proto_enumTypes[1].Descriptor()
+	return file_ratelimit_v1_ratelimit_proto_enumTypes[2].Descriptor()
 }
 
 func (Released) Type() protoreflect.EnumType {
-	return &file_ratelimit_v1_ratelimit_proto_enumTypes[1]
+	return &file_ratelimit_v1_ratelimit_proto_enumTypes[2]
 }
 
 func (x Released) Number() protoreflect.EnumNumber {
@@ -158,7 +221,7 @@ func (x Released) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Released.Descriptor instead.
 func (Released) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{1}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{2}
 }
 
 // TakeRequest asks about one or several descriptors, which pass together.
@@ -528,8 +591,9 @@ type Limit struct {
 	Algorithm Algorithm `protobuf:"varint,3,opt,name=algorithm,proto3,enum=ratelimit.v1.Algorithm" json:"algorithm,omitempty"`
 	// Requests per period; of ALGORITHM_CONCURRENCY how many may be in flight, and
 	// period is the hold.
-	Requests uint64               `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`
-	Period   *durationpb.Duration `protobuf:"bytes,5,opt,name=period,proto3" json:"period,omitempty"`
+	Requests uint64 `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`
+	// Of a limit by calendar, how long the window is that is now.
+	Period *durationpb.Duration `protobuf:"bytes,5,opt,name=period,proto3" json:"period,omitempty"`
 	// The most that can be taken at once: a bucket's burst, a window's requests.
 	Capacity uint64 `protobuf:"varint,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// What could still be taken at once, rounded down.
@@ -560,7 +624,11 @@ type Limit struct {
 	FreeAtLatest *durationpb.Duration `protobuf:"bytes,16,opt,name=free_at_latest,json=freeAtLatest,proto3" json:"free_at_latest,omitempty"`
 	// If the request was allowed and takes or renews a slot: how long the holder has
 	// it unless it is released, or renewed by the same request.
-	HeldFor       *durationpb.Duration `protobuf:"bytes,17,opt,name=held_for,json=heldFor,proto3" json:"held_for,omitempty"`
+	HeldFor *durationpb.Duration `protobuf:"bytes,17,opt,name=held_for,json=heldFor,proto3" json:"held_for,omitempty"`
+	// Of a limit by calendar, when its next window begins, on the clock of its state.
+	ResetAt *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
+	// The windows of a limit by calendar.
+	Calendar      *Calendar `protobuf:"bytes,19,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -714,6 +782,84 @@ func (x *Limit) GetHeldFor() *durationpb.Duration {
 	return nil
 }
 
+func (x *Limit) GetResetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ResetAt
+	}
+	return nil
+}
+
+func (x *Limit) GetCalendar() *Calendar {
+	if x != nil {
+		return x.Calendar
+	}
+	return nil
+}
+
+// Calendar says which windows a limit by calendar has.
+type Calendar struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Unit  CalendarUnit           `protobuf:"varint,1,opt,name=unit,proto3,enum=ratelimit.v1.CalendarUnit" json:"unit,omitempty"`
+	// A name of the IANA's, such as Europe/Berlin.
+	TimeZone string `protobuf:"bytes,2,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// Where windows begin, as in the limits file, such as "15 06:00" of a month; empty
+	// if that is the beginning.
+	Starts        string `protobuf:"bytes,3,opt,name=starts,proto3" json:"starts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Calendar) Reset() {
+	*x = Calendar{}
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Calendar) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Calendar) ProtoMessage() {}
+
+func (x *Calendar) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
+func (*Calendar) Descriptor() ([]byte, []int) {
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Calendar) GetUnit() CalendarUnit {
+	if x != nil {
+		return x.Unit
+	}
+	return CalendarUnit_CALENDAR_UNIT_UNSPECIFIED
+}
+
+func (x *Calendar) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
+func (x *Calendar) GetStarts() string {
+	if x != nil {
+		return x.Starts
+	}
+	return ""
+}
+
 // TakeManyRequest holds requests that have nothing to do with each other.
 type TakeManyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -725,7 +871,7 @@ type TakeManyRequest struct {
 
 func (x *TakeManyRequest) Reset() {
 	*x = TakeManyRequest{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[6]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +883,7 @@ func (x *TakeManyRequest) String() string {
 func (*TakeManyRequest) ProtoMessage() {}
 
 func (x *TakeManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[6]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +896,7 @@ func (x *TakeManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeManyRequest.ProtoReflect.Descriptor instead.
 func (*TakeManyRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{6}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TakeManyRequest) GetTakes() []*TakeRequest {
@@ -770,7 +916,7 @@ type TakeManyResponse struct {
 
 func (x *TakeManyResponse) Reset() {
 	*x = TakeManyResponse{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[7]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +928,7 @@ func (x *TakeManyResponse) String() string {
 func (*TakeManyResponse) ProtoMessage() {}
 
 func (x *TakeManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[7]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +941,7 @@ func (x *TakeManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeManyResponse.ProtoReflect.Descriptor instead.
 func (*TakeManyResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{7}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TakeManyResponse) GetResults() []*TakeResult {
@@ -820,7 +966,7 @@ type TakeResult struct {
 
 func (x *TakeResult) Reset() {
 	*x = TakeResult{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[8]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +978,7 @@ func (x *TakeResult) String() string {
 func (*TakeResult) ProtoMessage() {}
 
 func (x *TakeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[8]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +991,7 @@ func (x *TakeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeResult.ProtoReflect.Descriptor instead.
 func (*TakeResult) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{8}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TakeResult) GetResult() isTakeResult_Result {
@@ -917,7 +1063,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[9]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1075,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[9]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1088,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{9}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Error) GetCode() uint32 {
@@ -977,7 +1123,7 @@ type GiveBackRequest struct {
 
 func (x *GiveBackRequest) Reset() {
 	*x = GiveBackRequest{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[10]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1135,7 @@ func (x *GiveBackRequest) String() string {
 func (*GiveBackRequest) ProtoMessage() {}
 
 func (x *GiveBackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[10]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1148,7 @@ func (x *GiveBackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveBackRequest.ProtoReflect.Descriptor instead.
 func (*GiveBackRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{10}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GiveBackRequest) GetTake() *TakeRequest {
@@ -1035,7 +1181,7 @@ type GiveBackResponse struct {
 
 func (x *GiveBackResponse) Reset() {
 	*x = GiveBackResponse{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1193,7 @@ func (x *GiveBackResponse) String() string {
 func (*GiveBackResponse) ProtoMessage() {}
 
 func (x *GiveBackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[11]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1206,7 @@ func (x *GiveBackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveBackResponse.ProtoReflect.Descriptor instead.
 func (*GiveBackResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{11}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{12}
 }
 
 // SettleRequest says what takes with an id have used.
@@ -1078,7 +1224,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1236,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[12]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1249,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{12}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SettleRequest) GetDomain() string {
@@ -1145,7 +1291,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1303,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[13]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1316,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{13}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SettleResponse) GetSettled() bool {
@@ -1222,7 +1368,7 @@ type SettledLimit struct {
 
 func (x *SettledLimit) Reset() {
 	*x = SettledLimit{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1380,7 @@ func (x *SettledLimit) String() string {
 func (*SettledLimit) ProtoMessage() {}
 
 func (x *SettledLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1393,7 @@ func (x *SettledLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettledLimit.ProtoReflect.Descriptor instead.
 func (*SettledLimit) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SettledLimit) GetDescriptorIndex() uint32 {
@@ -1328,7 +1474,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1486,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1499,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReleaseRequest) GetDomain() string {
@@ -1383,7 +1529,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1541,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1554,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReleaseResponse) GetLimits() []*ReleasedLimit {
@@ -1441,7 +1587,7 @@ type ReleasedLimit struct {
 
 func (x *ReleasedLimit) Reset() {
 	*x = ReleasedLimit{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1599,7 @@ func (x *ReleasedLimit) String() string {
 func (*ReleasedLimit) ProtoMessage() {}
 
 func (x *ReleasedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1612,7 @@ func (x *ReleasedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasedLimit.ProtoReflect.Descriptor instead.
 func (*ReleasedLimit) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{17}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleasedLimit) GetDescriptorIndex() uint32 {
@@ -1507,7 +1653,7 @@ type TakeStreamRequest struct {
 
 func (x *TakeStreamRequest) Reset() {
 	*x = TakeStreamRequest{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1665,7 @@ func (x *TakeStreamRequest) String() string {
 func (*TakeStreamRequest) ProtoMessage() {}
 
 func (x *TakeStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[18]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1678,7 @@ func (x *TakeStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeStreamRequest.ProtoReflect.Descriptor instead.
 func (*TakeStreamRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{18}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TakeStreamRequest) GetTakes() []*NumberedTake {
@@ -1565,7 +1711,7 @@ type NumberedTake struct {
 
 func (x *NumberedTake) Reset() {
 	*x = NumberedTake{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[19]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1723,7 @@ func (x *NumberedTake) String() string {
 func (*NumberedTake) ProtoMessage() {}
 
 func (x *NumberedTake) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[19]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1736,7 @@ func (x *NumberedTake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedTake.ProtoReflect.Descriptor instead.
 func (*NumberedTake) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{19}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NumberedTake) GetNumber() uint64 {
@@ -1648,7 +1794,7 @@ type TakeStreamResponse struct {
 
 func (x *TakeStreamResponse) Reset() {
 	*x = TakeStreamResponse{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[20]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1806,7 @@ func (x *TakeStreamResponse) String() string {
 func (*TakeStreamResponse) ProtoMessage() {}
 
 func (x *TakeStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[20]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1819,7 @@ func (x *TakeStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeStreamResponse.ProtoReflect.Descriptor instead.
 func (*TakeStreamResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{20}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TakeStreamResponse) GetResults() []*NumberedResult {
@@ -1701,7 +1847,7 @@ type NumberedResult struct {
 
 func (x *NumberedResult) Reset() {
 	*x = NumberedResult{}
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[21]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1859,7 @@ func (x *NumberedResult) String() string {
 func (*NumberedResult) ProtoMessage() {}
 
 func (x *NumberedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[21]
+	mi := &file_ratelimit_v1_ratelimit_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1872,7 @@ func (x *NumberedResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedResult.ProtoReflect.Descriptor instead.
 func (*NumberedResult) Descriptor() ([]byte, []int) {
-	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{21}
+	return file_ratelimit_v1_ratelimit_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NumberedResult) GetNumber() uint64 {
@@ -1747,7 +1893,7 @@ var File_ratelimit_v1_ratelimit_proto protoreflect.FileDescriptor
 
 const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\n" +
-	"\x1cratelimit/v1/ratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\"\xb1\x01\n" +
+	"\x1cratelimit/v1/ratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\x01\n" +
 	"\vTakeRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.ratelimit.v1.DescriptorR\vdescriptors\x12\x0e\n" +
@@ -1775,7 +1921,7 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12#\n" +
 	"\rretry_unknown\x18\x06 \x01(\bR\fretryUnknownB\f\n" +
 	"\n" +
-	"_denied_by\"\xb1\x05\n" +
+	"_denied_by\"\x9c\x06\n" +
 	"\x05Limit\x12)\n" +
 	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
@@ -1796,7 +1942,13 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\btaken_by\x18\x0e \x01(\x06R\atakenBy\x12#\n" +
 	"\rretry_unknown\x18\x0f \x01(\bR\fretryUnknown\x12?\n" +
 	"\x0efree_at_latest\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\ffreeAtLatest\x124\n" +
-	"\bheld_for\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\aheldFor\"B\n" +
+	"\bheld_for\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\aheldFor\x125\n" +
+	"\breset_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\x122\n" +
+	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\"o\n" +
+	"\bCalendar\x12.\n" +
+	"\x04unit\x18\x01 \x01(\x0e2\x1a.ratelimit.v1.CalendarUnitR\x04unit\x12\x1b\n" +
+	"\ttime_zone\x18\x02 \x01(\tR\btimeZone\x12\x16\n" +
+	"\x06starts\x18\x03 \x01(\tR\x06starts\"B\n" +
 	"\x0fTakeManyRequest\x12/\n" +
 	"\x05takes\x18\x01 \x03(\v2\x19.ratelimit.v1.TakeRequestR\x05takes\"F\n" +
 	"\x10TakeManyResponse\x122\n" +
@@ -1859,7 +2011,15 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x04lost\x18\x02 \x03(\x04R\x04lost\"Z\n" +
 	"\x0eNumberedResult\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x120\n" +
-	"\x06result\x18\x02 \x01(\v2\x18.ratelimit.v1.TakeResultR\x06result*\xe2\x01\n" +
+	"\x06result\x18\x02 \x01(\v2\x18.ratelimit.v1.TakeResultR\x06result*\xc0\x01\n" +
+	"\fCalendarUnit\x12\x1d\n" +
+	"\x19CALENDAR_UNIT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12CALENDAR_UNIT_HOUR\x10\x01\x12\x15\n" +
+	"\x11CALENDAR_UNIT_DAY\x10\x02\x12\x16\n" +
+	"\x12CALENDAR_UNIT_WEEK\x10\x03\x12\x17\n" +
+	"\x13CALENDAR_UNIT_MONTH\x10\x04\x12\x19\n" +
+	"\x15CALENDAR_UNIT_QUARTER\x10\x05\x12\x16\n" +
+	"\x12CALENDAR_UNIT_YEAR\x10\x06*\xe2\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x12\n" +
@@ -1895,85 +2055,91 @@ func file_ratelimit_v1_ratelimit_proto_rawDescGZIP() []byte {
 	return file_ratelimit_v1_ratelimit_proto_rawDescData
 }
 
-var file_ratelimit_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_ratelimit_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_ratelimit_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_ratelimit_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_ratelimit_v1_ratelimit_proto_goTypes = []any{
-	(Algorithm)(0),              // 0: ratelimit.v1.Algorithm
-	(Released)(0),               // 1: ratelimit.v1.Released
-	(*TakeRequest)(nil),         // 2: ratelimit.v1.TakeRequest
-	(*Descriptor)(nil),          // 3: ratelimit.v1.Descriptor
-	(*Entry)(nil),               // 4: ratelimit.v1.Entry
-	(*Numbers)(nil),             // 5: ratelimit.v1.Numbers
-	(*TakeResponse)(nil),        // 6: ratelimit.v1.TakeResponse
-	(*Limit)(nil),               // 7: ratelimit.v1.Limit
-	(*TakeManyRequest)(nil),     // 8: ratelimit.v1.TakeManyRequest
-	(*TakeManyResponse)(nil),    // 9: ratelimit.v1.TakeManyResponse
-	(*TakeResult)(nil),          // 10: ratelimit.v1.TakeResult
-	(*Error)(nil),               // 11: ratelimit.v1.Error
-	(*GiveBackRequest)(nil),     // 12: ratelimit.v1.GiveBackRequest
-	(*GiveBackResponse)(nil),    // 13: ratelimit.v1.GiveBackResponse
-	(*SettleRequest)(nil),       // 14: ratelimit.v1.SettleRequest
-	(*SettleResponse)(nil),      // 15: ratelimit.v1.SettleResponse
-	(*SettledLimit)(nil),        // 16: ratelimit.v1.SettledLimit
-	(*ReleaseRequest)(nil),      // 17: ratelimit.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),     // 18: ratelimit.v1.ReleaseResponse
-	(*ReleasedLimit)(nil),       // 19: ratelimit.v1.ReleasedLimit
-	(*TakeStreamRequest)(nil),   // 20: ratelimit.v1.TakeStreamRequest
-	(*NumberedTake)(nil),        // 21: ratelimit.v1.NumberedTake
-	(*TakeStreamResponse)(nil),  // 22: ratelimit.v1.TakeStreamResponse
-	(*NumberedResult)(nil),      // 23: ratelimit.v1.NumberedResult
-	(*durationpb.Duration)(nil), // 24: google.protobuf.Duration
+	(CalendarUnit)(0),             // 0: ratelimit.v1.CalendarUnit
+	(Algorithm)(0),                // 1: ratelimit.v1.Algorithm
+	(Released)(0),                 // 2: ratelimit.v1.Released
+	(*TakeRequest)(nil),           // 3: ratelimit.v1.TakeRequest
+	(*Descriptor)(nil),            // 4: ratelimit.v1.Descriptor
+	(*Entry)(nil),                 // 5: ratelimit.v1.Entry
+	(*Numbers)(nil),               // 6: ratelimit.v1.Numbers
+	(*TakeResponse)(nil),          // 7: ratelimit.v1.TakeResponse
+	(*Limit)(nil),                 // 8: ratelimit.v1.Limit
+	(*Calendar)(nil),              // 9: ratelimit.v1.Calendar
+	(*TakeManyRequest)(nil),       // 10: ratelimit.v1.TakeManyRequest
+	(*TakeManyResponse)(nil),      // 11: ratelimit.v1.TakeManyResponse
+	(*TakeResult)(nil),            // 12: ratelimit.v1.TakeResult
+	(*Error)(nil),                 // 13: ratelimit.v1.Error
+	(*GiveBackRequest)(nil),       // 14: ratelimit.v1.GiveBackRequest
+	(*GiveBackResponse)(nil),      // 15: ratelimit.v1.GiveBackResponse
+	(*SettleRequest)(nil),         // 16: ratelimit.v1.SettleRequest
+	(*SettleResponse)(nil),        // 17: ratelimit.v1.SettleResponse
+	(*SettledLimit)(nil),          // 18: ratelimit.v1.SettledLimit
+	(*ReleaseRequest)(nil),        // 19: ratelimit.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 20: ratelimit.v1.ReleaseResponse
+	(*ReleasedLimit)(nil),         // 21: ratelimit.v1.ReleasedLimit
+	(*TakeStreamRequest)(nil),     // 22: ratelimit.v1.TakeStreamRequest
+	(*NumberedTake)(nil),          // 23: ratelimit.v1.NumberedTake
+	(*TakeStreamResponse)(nil),    // 24: ratelimit.v1.TakeStreamResponse
+	(*NumberedResult)(nil),        // 25: ratelimit.v1.NumberedResult
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 }
 var file_ratelimit_v1_ratelimit_proto_depIdxs = []int32{
-	3,  // 0: ratelimit.v1.TakeRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	24, // 1: ratelimit.v1.TakeRequest.settle_within:type_name -> google.protobuf.Duration
-	4,  // 2: ratelimit.v1.Descriptor.entries:type_name -> ratelimit.v1.Entry
-	5,  // 3: ratelimit.v1.Descriptor.numbers:type_name -> ratelimit.v1.Numbers
-	24, // 4: ratelimit.v1.Numbers.period:type_name -> google.protobuf.Duration
-	7,  // 5: ratelimit.v1.TakeResponse.limits:type_name -> ratelimit.v1.Limit
-	24, // 6: ratelimit.v1.TakeResponse.retry_after:type_name -> google.protobuf.Duration
-	0,  // 7: ratelimit.v1.Limit.algorithm:type_name -> ratelimit.v1.Algorithm
-	24, // 8: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
-	24, // 9: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
-	24, // 10: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
-	24, // 11: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
-	24, // 12: ratelimit.v1.Limit.free_at_latest:type_name -> google.protobuf.Duration
-	24, // 13: ratelimit.v1.Limit.held_for:type_name -> google.protobuf.Duration
-	2,  // 14: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
-	10, // 15: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
-	6,  // 16: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
-	11, // 17: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
-	15, // 18: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
-	2,  // 19: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
-	3,  // 20: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	16, // 21: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
-	0,  // 22: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	24, // 23: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
-	3,  // 24: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	19, // 25: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
-	1,  // 26: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
-	21, // 27: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
-	2,  // 28: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
-	14, // 29: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
-	23, // 30: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
-	10, // 31: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
-	2,  // 32: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
-	8,  // 33: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
-	12, // 34: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
-	14, // 35: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
-	17, // 36: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
-	20, // 37: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
-	6,  // 38: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
-	9,  // 39: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
-	13, // 40: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
-	15, // 41: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
-	18, // 42: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
-	22, // 43: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
-	38, // [38:44] is the sub-list for method output_type
-	32, // [32:38] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	4,  // 0: ratelimit.v1.TakeRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	26, // 1: ratelimit.v1.TakeRequest.settle_within:type_name -> google.protobuf.Duration
+	5,  // 2: ratelimit.v1.Descriptor.entries:type_name -> ratelimit.v1.Entry
+	6,  // 3: ratelimit.v1.Descriptor.numbers:type_name -> ratelimit.v1.Numbers
+	26, // 4: ratelimit.v1.Numbers.period:type_name -> google.protobuf.Duration
+	8,  // 5: ratelimit.v1.TakeResponse.limits:type_name -> ratelimit.v1.Limit
+	26, // 6: ratelimit.v1.TakeResponse.retry_after:type_name -> google.protobuf.Duration
+	1,  // 7: ratelimit.v1.Limit.algorithm:type_name -> ratelimit.v1.Algorithm
+	26, // 8: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
+	26, // 9: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
+	26, // 10: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
+	26, // 11: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
+	26, // 12: ratelimit.v1.Limit.free_at_latest:type_name -> google.protobuf.Duration
+	26, // 13: ratelimit.v1.Limit.held_for:type_name -> google.protobuf.Duration
+	27, // 14: ratelimit.v1.Limit.reset_at:type_name -> google.protobuf.Timestamp
+	9,  // 15: ratelimit.v1.Limit.calendar:type_name -> ratelimit.v1.Calendar
+	0,  // 16: ratelimit.v1.Calendar.unit:type_name -> ratelimit.v1.CalendarUnit
+	3,  // 17: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
+	12, // 18: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
+	7,  // 19: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
+	13, // 20: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
+	17, // 21: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
+	3,  // 22: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
+	4,  // 23: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	18, // 24: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
+	1,  // 25: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	26, // 26: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
+	4,  // 27: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	21, // 28: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
+	2,  // 29: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
+	23, // 30: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
+	3,  // 31: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
+	16, // 32: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
+	25, // 33: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
+	12, // 34: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
+	3,  // 35: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
+	10, // 36: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
+	14, // 37: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
+	16, // 38: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
+	19, // 39: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
+	22, // 40: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
+	7,  // 41: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
+	11, // 42: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
+	15, // 43: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
+	17, // 44: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
+	20, // 45: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
+	24, // 46: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
+	41, // [41:47] is the sub-list for method output_type
+	35, // [35:41] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_v1_ratelimit_proto_init() }
@@ -1983,7 +2149,7 @@ func file_ratelimit_v1_ratelimit_proto_init() {
 	}
 	file_ratelimit_v1_ratelimit_proto_msgTypes[1].OneofWrappers = []any{}
 	file_ratelimit_v1_ratelimit_proto_msgTypes[4].OneofWrappers = []any{}
-	file_ratelimit_v1_ratelimit_proto_msgTypes[8].OneofWrappers = []any{
+	file_ratelimit_v1_ratelimit_proto_msgTypes[9].OneofWrappers = []any{
 		(*TakeResult_Response)(nil),
 		(*TakeResult_Error)(nil),
 		(*TakeResult_Settled)(nil),
@@ -1993,8 +2159,8 @@ func file_ratelimit_v1_ratelimit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_v1_ratelimit_proto_rawDesc), len(file_ratelimit_v1_ratelimit_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   22,
+			NumEnums:      3,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -226,7 +226,8 @@ const (
 	Part_PART_PLAN      Part = 3
 	Part_PART_UNLIMITED Part = 4
 	// The numbers of all limits.
-	Part_PART_NUMBERS Part = 5
+	Part_PART_NUMBERS  Part = 5
+	Part_PART_CALENDAR Part = 6
 )
 
 // Enum value maps for Part.
@@ -238,6 +239,7 @@ var (
 		3: "PART_PLAN",
 		4: "PART_UNLIMITED",
 		5: "PART_NUMBERS",
+		6: "PART_CALENDAR",
 	}
 	Part_value = map[string]int32{
 		"PART_UNSPECIFIED": 0,
@@ -246,6 +248,7 @@ var (
 		"PART_PLAN":        3,
 		"PART_UNLIMITED":   4,
 		"PART_NUMBERS":     5,
+		"PART_CALENDAR":    6,
 	}
 )
 
@@ -1088,8 +1091,12 @@ type RuleLimit struct {
 	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	// What decides when the store does not: local, allow, deny or error.
 	OnStoreFailure string `protobuf:"bytes,7,opt,name=on_store_failure,json=onStoreFailure,proto3" json:"on_store_failure,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of a limit by calendar, when its next window begins.
+	NextReset *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=next_reset,json=nextReset,proto3" json:"next_reset,omitempty"`
+	// The windows of a limit by calendar; its period is how long the longest is.
+	Calendar      *v1.Calendar `protobuf:"bytes,19,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RuleLimit) Reset() {
@@ -1169,6 +1176,20 @@ func (x *RuleLimit) GetOnStoreFailure() string {
 		return x.OnStoreFailure
 	}
 	return ""
+}
+
+func (x *RuleLimit) GetNextReset() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextReset
+	}
+	return nil
+}
+
+func (x *RuleLimit) GetCalendar() *v1.Calendar {
+	if x != nil {
+		return x.Calendar
+	}
+	return nil
 }
 
 type ExplainRequest struct {
@@ -2125,10 +2146,10 @@ func (x *ResetResponse) GetWarnings() []string {
 }
 
 // Assignment says what holds at run time for the descriptors that are, or begin
-// with, its entries. At least one of plan, numbers, unlimited and blocked is set. They
-// are parts beside each other, each with an end of its own. In force is, of those that
-// have not ended, the block, or else unlimited, or else the numbers of each limit, and
-// the plan for limits without numbers.
+// with, its entries. At least one of plan, numbers, calendar, unlimited and blocked is
+// set. They are parts beside each other, each with an end of its own. In force is, of
+// those that have not ended, the block, or else unlimited, or else the numbers of each
+// limit, the plan for limits without numbers, and the calendar.
 type Assignment struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Domain  string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -2141,7 +2162,7 @@ type Assignment struct {
 	Unlimited bool `protobuf:"varint,5,opt,name=unlimited,proto3" json:"unlimited,omitempty"`
 	// Every descriptor that begins with the entries is denied, whatever else holds.
 	Blocked bool `protobuf:"varint,6,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// In a request the end of plan, numbers and unlimited that have none of their own;
+	// In a request the end of plan, numbers, calendar and unlimited that have none of their own;
 	// of an assignment that only blocks, that of the block. In an answer the end of all
 	// parts but the block, if they end together.
 	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
@@ -2158,8 +2179,11 @@ type Assignment struct {
 	PlanUntil *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=plan_until,json=planUntil,proto3" json:"plan_until,omitempty"`
 	// When unlimited ends by itself; not there: never, or until.
 	UnlimitedUntil *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=unlimited_until,json=unlimitedUntil,proto3" json:"unlimited_until,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Where the windows of limits by calendar begin, for the descriptor of these very
+	// entries.
+	Calendar      *AssignedCalendar `protobuf:"bytes,19,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
@@ -2290,6 +2314,79 @@ func (x *Assignment) GetUnlimitedUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Assignment) GetCalendar() *AssignedCalendar {
+	if x != nil {
+		return x.Calendar
+	}
+	return nil
+}
+
+// AssignedCalendar takes the place of what a rule's limits by calendar say. At least one
+// of time_zone and starts is set.
+type AssignedCalendar struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name of the IANA's, such as Europe/Berlin; empty: the limit's own.
+	TimeZone string `protobuf:"bytes,1,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// As in a limits file, such as "15" of a month; for limits whose windows may begin so.
+	// Empty: the limit's own.
+	Starts string `protobuf:"bytes,2,opt,name=starts,proto3" json:"starts,omitempty"`
+	// When it ends by itself; not there: never, or until of the assignment.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssignedCalendar) Reset() {
+	*x = AssignedCalendar{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssignedCalendar) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssignedCalendar) ProtoMessage() {}
+
+func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssignedCalendar.ProtoReflect.Descriptor instead.
+func (*AssignedCalendar) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AssignedCalendar) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
+func (x *AssignedCalendar) GetStarts() string {
+	if x != nil {
+		return x.Starts
+	}
+	return ""
+}
+
+func (x *AssignedCalendar) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // AssignedNumbers are numbers in place of those of a rule's limit.
 type AssignedNumbers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2309,7 +2406,7 @@ type AssignedNumbers struct {
 
 func (x *AssignedNumbers) Reset() {
 	*x = AssignedNumbers{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2418,7 @@ func (x *AssignedNumbers) String() string {
 func (*AssignedNumbers) ProtoMessage() {}
 
 func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2431,7 @@ func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedNumbers.ProtoReflect.Descriptor instead.
 func (*AssignedNumbers) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AssignedNumbers) GetLimit() string {
@@ -2390,7 +2487,7 @@ type PutAssignmentsRequest struct {
 
 func (x *PutAssignmentsRequest) Reset() {
 	*x = PutAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2499,7 @@ func (x *PutAssignmentsRequest) String() string {
 func (*PutAssignmentsRequest) ProtoMessage() {}
 
 func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2512,7 @@ func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PutAssignmentsRequest) GetPuts() []*PutAssignment {
@@ -2461,7 +2558,7 @@ type PutAssignment struct {
 
 func (x *PutAssignment) Reset() {
 	*x = PutAssignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2570,7 @@ func (x *PutAssignment) String() string {
 func (*PutAssignment) ProtoMessage() {}
 
 func (x *PutAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2583,7 @@ func (x *PutAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignment.ProtoReflect.Descriptor instead.
 func (*PutAssignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutAssignment) GetAssignment() *Assignment {
@@ -2519,7 +2616,7 @@ type PatchAssignmentsRequest struct {
 
 func (x *PatchAssignmentsRequest) Reset() {
 	*x = PatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2628,7 @@ func (x *PatchAssignmentsRequest) String() string {
 func (*PatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2641,7 @@ func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PatchAssignmentsRequest) GetPatches() []*AssignmentPatch {
@@ -2598,7 +2695,7 @@ type AssignmentPatch struct {
 
 func (x *AssignmentPatch) Reset() {
 	*x = AssignmentPatch{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2610,7 +2707,7 @@ func (x *AssignmentPatch) String() string {
 func (*AssignmentPatch) ProtoMessage() {}
 
 func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2720,7 @@ func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentPatch.ProtoReflect.Descriptor instead.
 func (*AssignmentPatch) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AssignmentPatch) GetAssignment() *Assignment {
@@ -2674,7 +2771,7 @@ type PatchAssignmentsResponse struct {
 
 func (x *PatchAssignmentsResponse) Reset() {
 	*x = PatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2783,7 @@ func (x *PatchAssignmentsResponse) String() string {
 func (*PatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2796,7 @@ func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PatchAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2738,7 +2835,7 @@ type PutAssignmentsResponse struct {
 
 func (x *PutAssignmentsResponse) Reset() {
 	*x = PutAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +2847,7 @@ func (x *PutAssignmentsResponse) String() string {
 func (*PutAssignmentsResponse) ProtoMessage() {}
 
 func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +2860,7 @@ func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PutAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2809,7 +2906,7 @@ type AssignmentChange struct {
 
 func (x *AssignmentChange) Reset() {
 	*x = AssignmentChange{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2918,7 @@ func (x *AssignmentChange) String() string {
 func (*AssignmentChange) ProtoMessage() {}
 
 func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2931,7 @@ func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentChange.ProtoReflect.Descriptor instead.
 func (*AssignmentChange) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AssignmentChange) GetOutcome() ChangeOutcome {
@@ -2889,7 +2986,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2998,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3011,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetAssignmentRequest) GetDomain() string {
@@ -2940,7 +3037,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3049,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3062,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() *Assignment {
@@ -2995,7 +3092,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3104,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3117,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListAssignmentsRequest) GetDomain() string {
@@ -3079,7 +3176,7 @@ type ListAssignmentsResponse struct {
 
 func (x *ListAssignmentsResponse) Reset() {
 	*x = ListAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3188,7 @@ func (x *ListAssignmentsResponse) String() string {
 func (*ListAssignmentsResponse) ProtoMessage() {}
 
 func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3201,7 @@ func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListAssignmentsResponse) GetAssignments() []*Assignment {
@@ -3145,7 +3242,7 @@ type DeleteAssignmentRequest struct {
 
 func (x *DeleteAssignmentRequest) Reset() {
 	*x = DeleteAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3254,7 @@ func (x *DeleteAssignmentRequest) String() string {
 func (*DeleteAssignmentRequest) ProtoMessage() {}
 
 func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3267,7 @@ func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteAssignmentRequest) GetDomain() string {
@@ -3227,7 +3324,7 @@ type DeleteAssignmentResponse struct {
 
 func (x *DeleteAssignmentResponse) Reset() {
 	*x = DeleteAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3239,7 +3336,7 @@ func (x *DeleteAssignmentResponse) String() string {
 func (*DeleteAssignmentResponse) ProtoMessage() {}
 
 func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3252,7 +3349,7 @@ func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
@@ -3286,7 +3383,7 @@ type WatchAssignmentsRequest struct {
 
 func (x *WatchAssignmentsRequest) Reset() {
 	*x = WatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3395,7 @@ func (x *WatchAssignmentsRequest) String() string {
 func (*WatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3408,7 @@ func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchAssignmentsRequest) GetDomain() string {
@@ -3330,7 +3427,7 @@ type WatchAssignmentsResponse struct {
 
 func (x *WatchAssignmentsResponse) Reset() {
 	*x = WatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3439,7 @@ func (x *WatchAssignmentsResponse) String() string {
 func (*WatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3452,7 @@ func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchAssignmentsResponse) GetRecord() *AuditRecord {
@@ -3373,7 +3470,7 @@ type ListDaemonsRequest struct {
 
 func (x *ListDaemonsRequest) Reset() {
 	*x = ListDaemonsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3482,7 @@ func (x *ListDaemonsRequest) String() string {
 func (*ListDaemonsRequest) ProtoMessage() {}
 
 func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3495,7 @@ func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsRequest.ProtoReflect.Descriptor instead.
 func (*ListDaemonsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 type ListDaemonsResponse struct {
@@ -3414,7 +3511,7 @@ type ListDaemonsResponse struct {
 
 func (x *ListDaemonsResponse) Reset() {
 	*x = ListDaemonsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3523,7 @@ func (x *ListDaemonsResponse) String() string {
 func (*ListDaemonsResponse) ProtoMessage() {}
 
 func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3536,7 @@ func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsResponse.ProtoReflect.Descriptor instead.
 func (*ListDaemonsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListDaemonsResponse) GetDaemons() []*Daemon {
@@ -3481,14 +3578,17 @@ type Daemon struct {
 	// The format of the states that it writes; 0 without Redis.
 	StateFormat uint32 `protobuf:"varint,9,opt,name=state_format,json=stateFormat,proto3" json:"state_format,omitempty"`
 	// The formats that it reads.
-	Reads         []uint32 `protobuf:"varint,10,rep,packed,name=reads,proto3" json:"reads,omitempty"`
+	Reads []uint32 `protobuf:"varint,10,rep,packed,name=reads,proto3" json:"reads,omitempty"`
+	// The version of its time zones, by which it computes the windows of limits by calendar;
+	// empty without Redis, or if the daemon knows none.
+	TimeZones     string `protobuf:"bytes,11,opt,name=time_zones,json=timeZones,proto3" json:"time_zones,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Daemon) Reset() {
 	*x = Daemon{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3600,7 @@ func (x *Daemon) String() string {
 func (*Daemon) ProtoMessage() {}
 
 func (x *Daemon) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3613,7 @@ func (x *Daemon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daemon.ProtoReflect.Descriptor instead.
 func (*Daemon) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Daemon) GetId() string {
@@ -3586,6 +3686,13 @@ func (x *Daemon) GetReads() []uint32 {
 	return nil
 }
 
+func (x *Daemon) GetTimeZones() string {
+	if x != nil {
+		return x.TimeZones
+	}
+	return ""
+}
+
 type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all.
@@ -3601,7 +3708,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3720,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3733,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListAuditRequest) GetDomain() string {
@@ -3669,7 +3776,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +3788,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +3801,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -3734,7 +3841,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +3853,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +3866,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AuditRecord) GetId() string {
@@ -3856,7 +3963,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3868,7 +3975,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3881,7 +3988,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -3942,7 +4049,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4061,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4074,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TopResponse) GetSubjects() []*TopSubject {
@@ -4036,7 +4143,7 @@ type TopSubject struct {
 
 func (x *TopSubject) Reset() {
 	*x = TopSubject{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4155,7 @@ func (x *TopSubject) String() string {
 func (*TopSubject) ProtoMessage() {}
 
 func (x *TopSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4168,7 @@ func (x *TopSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopSubject.ProtoReflect.Descriptor instead.
 func (*TopSubject) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TopSubject) GetDomain() string {
@@ -4153,7 +4260,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x04Plan\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\x06limits\x18\x02 \x03(\v2\x1d.ratelimit.admin.v1.RuleLimitR\x06limits\x12\x1c\n" +
-	"\tunlimited\x18\x03 \x01(\bR\tunlimited\"\xff\x01\n" +
+	"\tunlimited\x18\x03 \x01(\bR\tunlimited\"\xee\x02\n" +
 	"\tRuleLimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
 	"\talgorithm\x18\x02 \x01(\x0e2\x17.ratelimit.v1.AlgorithmR\talgorithm\x12\x1a\n" +
@@ -4161,7 +4268,10 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x06period\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x1a\n" +
 	"\bcapacity\x18\x05 \x01(\x04R\bcapacity\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12(\n" +
-	"\x10on_store_failure\x18\a \x01(\tR\x0eonStoreFailure\"?\n" +
+	"\x10on_store_failure\x18\a \x01(\tR\x0eonStoreFailure\x129\n" +
+	"\n" +
+	"next_reset\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\tnextReset\x122\n" +
+	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\"?\n" +
 	"\x0eExplainRequest\x12-\n" +
 	"\x04take\x18\x01 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\"\xc1\x03\n" +
 	"\x0fExplainResponse\x12!\n" +
@@ -4246,7 +4356,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
 	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"unknownFor\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\xcb\x04\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\x8d\x05\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
@@ -4264,7 +4374,12 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\rblocked_until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fblockedUntil\x129\n" +
 	"\n" +
 	"plan_until\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tplanUntil\x12C\n" +
-	"\x0funlimited_until\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x0eunlimitedUntil\"\xbe\x01\n" +
+	"\x0funlimited_until\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x0eunlimitedUntil\x12@\n" +
+	"\bcalendar\x18\x13 \x01(\v2$.ratelimit.admin.v1.AssignedCalendarR\bcalendar\"y\n" +
+	"\x10AssignedCalendar\x12\x1b\n" +
+	"\ttime_zone\x18\x01 \x01(\tR\btimeZone\x12\x16\n" +
+	"\x06starts\x18\x02 \x01(\tR\x06starts\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xbe\x01\n" +
 	"\x0fAssignedNumbers\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\x04R\brequests\x121\n" +
@@ -4351,7 +4466,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\adaemons\x18\x01 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\adaemons\x12\x1d\n" +
 	"\n" +
 	"same_rules\x18\x02 \x01(\bR\tsameRules\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xb2\x02\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xd1\x02\n" +
 	"\x06Daemon\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -4363,7 +4478,9 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\thash_tags\x18\b \x01(\rR\bhashTags\x12!\n" +
 	"\fstate_format\x18\t \x01(\rR\vstateFormat\x12\x14\n" +
 	"\x05reads\x18\n" +
-	" \x03(\rR\x05reads\"\x95\x01\n" +
+	" \x03(\rR\x05reads\x12\x1d\n" +
+	"\n" +
+	"time_zones\x18\v \x01(\tR\ttimeZones\"\x95\x01\n" +
 	"\x10ListAuditRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x1b\n" +
@@ -4426,7 +4543,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSOURCE_FILE\x10\x01\x12\x15\n" +
 	"\x11SOURCE_ASSIGNMENT\x10\x02\x12\x12\n" +
-	"\x0eSOURCE_REQUEST\x10\x03*q\n" +
+	"\x0eSOURCE_REQUEST\x10\x03*\x84\x01\n" +
 	"\x04Part\x12\x14\n" +
 	"\x10PART_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4435,7 +4552,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"PART_TERMS\x10\x02\x12\r\n" +
 	"\tPART_PLAN\x10\x03\x12\x12\n" +
 	"\x0ePART_UNLIMITED\x10\x04\x12\x10\n" +
-	"\fPART_NUMBERS\x10\x05*\x92\x02\n" +
+	"\fPART_NUMBERS\x10\x05\x12\x11\n" +
+	"\rPART_CALENDAR\x10\x06*\x92\x02\n" +
 	"\rChangeOutcome\x12\x1e\n" +
 	"\x1aCHANGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_CREATED\x10\x01\x12\x1b\n" +
@@ -4491,7 +4609,7 @@ func file_ratelimit_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(Unmatched)(0),                   // 0: ratelimit.admin.v1.Unmatched
 	(Verdict)(0),                     // 1: ratelimit.admin.v1.Verdict
@@ -4523,161 +4641,167 @@ var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(*ResetRequest)(nil),             // 27: ratelimit.admin.v1.ResetRequest
 	(*ResetResponse)(nil),            // 28: ratelimit.admin.v1.ResetResponse
 	(*Assignment)(nil),               // 29: ratelimit.admin.v1.Assignment
-	(*AssignedNumbers)(nil),          // 30: ratelimit.admin.v1.AssignedNumbers
-	(*PutAssignmentsRequest)(nil),    // 31: ratelimit.admin.v1.PutAssignmentsRequest
-	(*PutAssignment)(nil),            // 32: ratelimit.admin.v1.PutAssignment
-	(*PatchAssignmentsRequest)(nil),  // 33: ratelimit.admin.v1.PatchAssignmentsRequest
-	(*AssignmentPatch)(nil),          // 34: ratelimit.admin.v1.AssignmentPatch
-	(*PatchAssignmentsResponse)(nil), // 35: ratelimit.admin.v1.PatchAssignmentsResponse
-	(*PutAssignmentsResponse)(nil),   // 36: ratelimit.admin.v1.PutAssignmentsResponse
-	(*AssignmentChange)(nil),         // 37: ratelimit.admin.v1.AssignmentChange
-	(*GetAssignmentRequest)(nil),     // 38: ratelimit.admin.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil),    // 39: ratelimit.admin.v1.GetAssignmentResponse
-	(*ListAssignmentsRequest)(nil),   // 40: ratelimit.admin.v1.ListAssignmentsRequest
-	(*ListAssignmentsResponse)(nil),  // 41: ratelimit.admin.v1.ListAssignmentsResponse
-	(*DeleteAssignmentRequest)(nil),  // 42: ratelimit.admin.v1.DeleteAssignmentRequest
-	(*DeleteAssignmentResponse)(nil), // 43: ratelimit.admin.v1.DeleteAssignmentResponse
-	(*WatchAssignmentsRequest)(nil),  // 44: ratelimit.admin.v1.WatchAssignmentsRequest
-	(*WatchAssignmentsResponse)(nil), // 45: ratelimit.admin.v1.WatchAssignmentsResponse
-	(*ListDaemonsRequest)(nil),       // 46: ratelimit.admin.v1.ListDaemonsRequest
-	(*ListDaemonsResponse)(nil),      // 47: ratelimit.admin.v1.ListDaemonsResponse
-	(*Daemon)(nil),                   // 48: ratelimit.admin.v1.Daemon
-	(*ListAuditRequest)(nil),         // 49: ratelimit.admin.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 50: ratelimit.admin.v1.ListAuditResponse
-	(*AuditRecord)(nil),              // 51: ratelimit.admin.v1.AuditRecord
-	(*TopRequest)(nil),               // 52: ratelimit.admin.v1.TopRequest
-	(*TopResponse)(nil),              // 53: ratelimit.admin.v1.TopResponse
-	(*TopSubject)(nil),               // 54: ratelimit.admin.v1.TopSubject
-	(*v1.Entry)(nil),                 // 55: ratelimit.v1.Entry
-	(v1.Algorithm)(0),                // 56: ratelimit.v1.Algorithm
-	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
-	(*v1.TakeRequest)(nil),           // 58: ratelimit.v1.TakeRequest
+	(*AssignedCalendar)(nil),         // 30: ratelimit.admin.v1.AssignedCalendar
+	(*AssignedNumbers)(nil),          // 31: ratelimit.admin.v1.AssignedNumbers
+	(*PutAssignmentsRequest)(nil),    // 32: ratelimit.admin.v1.PutAssignmentsRequest
+	(*PutAssignment)(nil),            // 33: ratelimit.admin.v1.PutAssignment
+	(*PatchAssignmentsRequest)(nil),  // 34: ratelimit.admin.v1.PatchAssignmentsRequest
+	(*AssignmentPatch)(nil),          // 35: ratelimit.admin.v1.AssignmentPatch
+	(*PatchAssignmentsResponse)(nil), // 36: ratelimit.admin.v1.PatchAssignmentsResponse
+	(*PutAssignmentsResponse)(nil),   // 37: ratelimit.admin.v1.PutAssignmentsResponse
+	(*AssignmentChange)(nil),         // 38: ratelimit.admin.v1.AssignmentChange
+	(*GetAssignmentRequest)(nil),     // 39: ratelimit.admin.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),    // 40: ratelimit.admin.v1.GetAssignmentResponse
+	(*ListAssignmentsRequest)(nil),   // 41: ratelimit.admin.v1.ListAssignmentsRequest
+	(*ListAssignmentsResponse)(nil),  // 42: ratelimit.admin.v1.ListAssignmentsResponse
+	(*DeleteAssignmentRequest)(nil),  // 43: ratelimit.admin.v1.DeleteAssignmentRequest
+	(*DeleteAssignmentResponse)(nil), // 44: ratelimit.admin.v1.DeleteAssignmentResponse
+	(*WatchAssignmentsRequest)(nil),  // 45: ratelimit.admin.v1.WatchAssignmentsRequest
+	(*WatchAssignmentsResponse)(nil), // 46: ratelimit.admin.v1.WatchAssignmentsResponse
+	(*ListDaemonsRequest)(nil),       // 47: ratelimit.admin.v1.ListDaemonsRequest
+	(*ListDaemonsResponse)(nil),      // 48: ratelimit.admin.v1.ListDaemonsResponse
+	(*Daemon)(nil),                   // 49: ratelimit.admin.v1.Daemon
+	(*ListAuditRequest)(nil),         // 50: ratelimit.admin.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 51: ratelimit.admin.v1.ListAuditResponse
+	(*AuditRecord)(nil),              // 52: ratelimit.admin.v1.AuditRecord
+	(*TopRequest)(nil),               // 53: ratelimit.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 54: ratelimit.admin.v1.TopResponse
+	(*TopSubject)(nil),               // 55: ratelimit.admin.v1.TopSubject
+	(*v1.Entry)(nil),                 // 56: ratelimit.v1.Entry
+	(v1.Algorithm)(0),                // 57: ratelimit.v1.Algorithm
+	(*durationpb.Duration)(nil),      // 58: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),    // 59: google.protobuf.Timestamp
+	(*v1.Calendar)(nil),              // 60: ratelimit.v1.Calendar
+	(*v1.TakeRequest)(nil),           // 61: ratelimit.v1.TakeRequest
 }
 var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	11,  // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
 	8,   // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
 	0,   // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
-	55,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
+	56,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
 	14,  // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
 	8,   // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
 	16,  // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
 	15,  // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
 	16,  // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	56,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	57,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
-	58,  // 11: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
-	19,  // 12: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	57,  // 13: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
-	55,  // 14: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
-	20,  // 15: ratelimit.admin.v1.ExplainedDescriptor.levels:type_name -> ratelimit.admin.v1.Level
-	14,  // 16: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
-	22,  // 17: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
-	23,  // 18: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
-	1,   // 19: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
-	22,  // 20: ratelimit.admin.v1.ExplainedDescriptor.not_applied:type_name -> ratelimit.admin.v1.AppliedAssignment
-	55,  // 21: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
-	21,  // 22: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
-	8,   // 23: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
-	29,  // 24: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	16,  // 25: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
-	2,   // 26: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	57,  // 27: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
-	57,  // 28: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
-	57,  // 29: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
-	24,  // 30: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
-	57,  // 31: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
-	55,  // 32: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
-	19,  // 33: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	55,  // 34: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	57,  // 35: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
-	48,  // 36: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	57,  // 37: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
-	55,  // 38: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
-	30,  // 39: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	59,  // 40: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	59,  // 41: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	59,  // 42: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
-	59,  // 43: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
-	59,  // 44: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
-	57,  // 45: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	59,  // 46: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
-	32,  // 47: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	57,  // 48: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	29,  // 49: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	34,  // 50: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	57,  // 51: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	29,  // 52: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	3,   // 53: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	37,  // 54: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	48,  // 55: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	57,  // 56: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	37,  // 57: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	48,  // 58: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	57,  // 59: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	4,   // 60: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	29,  // 61: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	29,  // 62: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	55,  // 63: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	29,  // 64: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	29,  // 65: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	55,  // 66: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	3,   // 67: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	57,  // 68: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
-	37,  // 69: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	48,  // 70: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	57,  // 71: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
-	51,  // 72: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	48,  // 73: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	59,  // 74: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	59,  // 75: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	59,  // 76: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	55,  // 77: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	51,  // 78: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	59,  // 79: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	5,   // 80: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	55,  // 81: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	29,  // 82: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	29,  // 83: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	6,   // 84: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	7,   // 85: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	54,  // 86: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	57,  // 87: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	48,  // 88: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	55,  // 89: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	9,   // 90: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	12,  // 91: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	17,  // 92: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	25,  // 93: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	27,  // 94: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	31,  // 95: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	33,  // 96: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	38,  // 97: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	40,  // 98: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	42,  // 99: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	44,  // 100: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	46,  // 101: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	49,  // 102: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	52,  // 103: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	10,  // 104: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	13,  // 105: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	18,  // 106: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	26,  // 107: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	28,  // 108: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	36,  // 109: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	35,  // 110: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	39,  // 111: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	41,  // 112: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	43,  // 113: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	45,  // 114: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	47,  // 115: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	50,  // 116: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	53,  // 117: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	104, // [104:118] is the sub-list for method output_type
-	90,  // [90:104] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	57,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	58,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
+	59,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
+	60,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
+	61,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
+	19,  // 14: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	58,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
+	56,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
+	20,  // 17: ratelimit.admin.v1.ExplainedDescriptor.levels:type_name -> ratelimit.admin.v1.Level
+	14,  // 18: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
+	22,  // 19: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
+	23,  // 20: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
+	1,   // 21: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
+	22,  // 22: ratelimit.admin.v1.ExplainedDescriptor.not_applied:type_name -> ratelimit.admin.v1.AppliedAssignment
+	56,  // 23: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
+	21,  // 24: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
+	8,   // 25: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
+	29,  // 26: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	16,  // 27: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
+	2,   // 28: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
+	58,  // 29: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	58,  // 30: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
+	58,  // 31: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
+	24,  // 32: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
+	58,  // 33: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
+	56,  // 34: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	19,  // 35: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	56,  // 36: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	58,  // 37: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
+	49,  // 38: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	58,  // 39: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
+	56,  // 40: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	31,  // 41: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	59,  // 42: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	59,  // 43: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	59,  // 44: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
+	59,  // 45: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
+	59,  // 46: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
+	30,  // 47: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	59,  // 48: ratelimit.admin.v1.AssignedCalendar.until:type_name -> google.protobuf.Timestamp
+	58,  // 49: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	59,  // 50: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
+	33,  // 51: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	58,  // 52: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	29,  // 53: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	35,  // 54: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	58,  // 55: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	29,  // 56: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	3,   // 57: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	38,  // 58: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	49,  // 59: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	58,  // 60: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	38,  // 61: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	49,  // 62: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	58,  // 63: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	4,   // 64: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	29,  // 65: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	29,  // 66: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	56,  // 67: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	29,  // 68: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	29,  // 69: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	56,  // 70: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	3,   // 71: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	58,  // 72: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
+	38,  // 73: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	49,  // 74: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	58,  // 75: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
+	52,  // 76: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	49,  // 77: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	59,  // 78: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	59,  // 79: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	59,  // 80: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	56,  // 81: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	52,  // 82: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	59,  // 83: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	5,   // 84: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	56,  // 85: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	29,  // 86: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	29,  // 87: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	6,   // 88: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	7,   // 89: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	55,  // 90: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	58,  // 91: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	49,  // 92: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	56,  // 93: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	9,   // 94: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	12,  // 95: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	17,  // 96: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	25,  // 97: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	27,  // 98: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	32,  // 99: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	34,  // 100: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	39,  // 101: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	41,  // 102: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	43,  // 103: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	45,  // 104: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	47,  // 105: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	50,  // 106: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	53,  // 107: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	10,  // 108: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	13,  // 109: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	18,  // 110: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	26,  // 111: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	28,  // 112: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	37,  // 113: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	36,  // 114: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	40,  // 115: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	42,  // 116: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	44,  // 117: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	46,  // 118: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	48,  // 119: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	51,  // 120: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	54,  // 121: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	108, // [108:122] is the sub-list for method output_type
+	94,  // [94:108] is the sub-list for method input_type
+	94,  // [94:94] is the sub-list for extension type_name
+	94,  // [94:94] is the sub-list for extension extendee
+	0,   // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }
@@ -4693,7 +4817,7 @@ func file_ratelimit_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_admin_v1_admin_proto_rawDesc), len(file_ratelimit_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
