@@ -67,7 +67,7 @@ func TestBlockOutlivesRedis(t *testing.T) {
 	}
 	snapshot := filepath.Join(dir, "one")
 	out, stderr, code := command(t, "assignments", "--export", "csv", "--snapshot", snapshot)
-	if want := "api,tenant=mallory,,,,,,,true,,abuse"; code != 0 || !strings.HasSuffix(strings.TrimSpace(out), want) || !strings.Contains(stderr, "1 assignments of single "+server.Addr()) {
+	if want := "api,tenant=mallory,,,,,,,,,,true,,abuse"; code != 0 || !strings.HasSuffix(strings.TrimSpace(out), want) || !strings.Contains(stderr, "1 assignments of single "+server.Addr()) {
 		t.Errorf("the snapshot is exported with %d as %q, want %q; %s", code, out, want, stderr)
 	}
 	whole, err := os.ReadFile(snapshot)

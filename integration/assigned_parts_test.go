@@ -28,7 +28,7 @@ func TestAssignedNumberEndsAndLeavesThePlan(t *testing.T) {
 			})
 		}
 	}
-	const want = "api,tenant=acme,ten,,,,,,,,"
+	const want = "api,tenant=acme,ten,,,,,,,,,,,"
 	if got := strings.Join(wantSame(t, daemons...), "\n"); got != want {
 		t.Errorf("%q is left, want %q", got, want)
 	}

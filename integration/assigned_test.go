@@ -136,7 +136,7 @@ func exportOf(t testing.TB, rows string) (lines []string) {
 		t.Fatal(err)
 	}
 	for _, r := range records[1:] {
-		lines = append(lines, fmt.Sprintf("api,%s,%s,,%s,,,,%s,,%s", r[0], r[1], r[2], r[3], r[4]))
+		lines = append(lines, fmt.Sprintf("api,%s,%s,,%s,,,,,,,%s,,%s", r[0], r[1], r[2], r[3], r[4]))
 	}
 	return lines
 }

@@ -83,7 +83,7 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"two that exclude each other", "block --domain d --for 1h --until 2026-12-31 a=b", "found --for beside --until; allowed: one of them"},
 		{"no domain", "explain a=b", "found no --domain; ratelimitd explain needs it. Usage: ratelimitd explain --domain D"},
 		{"no domain to assign in", "assign a=b --plan pro", "found no --domain; ratelimitd assign needs it. Usage: ratelimitd assign --domain D"},
-		{"nothing to assign", "assign --domain d a=b", "found none of --plan, --limit and --unlimited; allowed: one or more of them"},
+		{"nothing to assign", "assign --domain d a=b", "found none of --plan, --limit, --starts, --time-zone and --unlimited; allowed: one or more of them"},
 		{"too many arguments", "audit --domain d a=b c=d", "found 2 arguments; allowed: at most 1. Usage: ratelimitd audit"},
 		{"a URL", "explain --domain d --admin-address http://127.0.0.1:6070 a=b", `flag --admin-address: found "http://127.0.0.1:6070"; allowed: host:port, such as 127.0.0.1:6070`},
 		{"no port", "query --domain d --address localhost a=b", `flag --address: found "localhost"; allowed: host:port, such as 127.0.0.1:8081`},

@@ -1,8 +1,8 @@
 // Package assign keeps what is said at run time about customers: who has which plan,
-// their own numbers, no limit, or a block. Every daemon holds all of it in memory, in a
+// their own numbers, a billing day, no limit, or a block. Every daemon holds all of it in memory, in a
 // Table, so that a decision reads it without asking anyone; a Store keeps it across
 // restarts, tells other daemons of changes, and records who made them. It imports only
-// bucket; the stores are packages below it.
+// bucket and zone; the stores are packages below it.
 package assign
 
 import (
@@ -23,7 +23,7 @@ type Subject struct {
 
 // Terms are what an assignment says, as parts whose ends are Ends. Of the parts that have
 // not ended, in force is the block, or else unlimited, or else the numbers of each limit,
-// with the plan for limits without numbers.
+// with the plan for limits without numbers, and the calendar.
 type Terms struct {
 	// Plan applies to the rules with plans that the subject matches, or that are below
 	// one that it matches.
@@ -32,6 +32,9 @@ type Terms struct {
 	// subject matches. They are sorted by the limit's name, and none is named twice. Each
 	// is a part.
 	Numbers []Numbers
+	// Calendar is for the limits by calendar of the rule that exactly this subject
+	// matches.
+	Calendar Calendar
 	// Unlimited frees exactly this subject from the limits of its rule.
 	Unlimited bool
 	// Blocked denies every descriptor that begins with the subject.
@@ -45,6 +48,7 @@ type Ends struct {
 	// NumbersUntil holds the ends of Terms.Numbers, in the same order; empty if no
 	// numbers have an end.
 	NumbersUntil   []int64
+	CalendarUntil  int64
 	UnlimitedUntil int64
 	BlockedUntil   int64
 }
@@ -88,7 +92,9 @@ const (
 )
 
 // HasMore reports whether the terms say more than a block.
-func (t *Terms) HasMore() bool { return t.Plan != "" || t.Unlimited || len(t.Numbers) > 0 }
+func (t *Terms) HasMore() bool {
+	return t.Plan != "" || t.Unlimited || len(t.Numbers) > 0 || t.Calendar != (Calendar{})
+}
 
 // NumbersEnd returns when the i-th numbers end, in microseconds since the Unix epoch; 0:
 // never.
@@ -102,7 +108,7 @@ func (e *Ends) NumbersEnd(i int) int64 {
 // equal reports whether two canonical ends are the same.
 func (e *Ends) equal(o *Ends) bool {
 	return e.PlanUntil == o.PlanUntil && e.UnlimitedUntil == o.UnlimitedUntil && e.BlockedUntil == o.BlockedUntil &&
-		slices.Equal(e.NumbersUntil, o.NumbersUntil)
+		e.CalendarUntil == o.CalendarUntil && slices.Equal(e.NumbersUntil, o.NumbersUntil)
 }
 
 // EndRest gives an end, in microseconds since the Unix epoch, to all parts that have
@@ -118,6 +124,9 @@ func (a *Assignment) EndRest(until int64) {
 	}
 	if a.Unlimited {
 		a.UnlimitedUntil = cmp.Or(a.UnlimitedUntil, until)
+	}
+	if a.Calendar != (Calendar{}) {
+		a.CalendarUntil = cmp.Or(a.CalendarUntil, until)
 	}
 	if until != 0 && len(a.Numbers) > 0 {
 		ends := make([]int64, len(a.Numbers))
@@ -146,7 +155,8 @@ func (a *Assignment) Until() (until int64, together bool) {
 // endsBesideBlock yields the end of each part except the block.
 func (a *Assignment) endsBesideBlock() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
-		if a.Plan != "" && !yield(a.PlanUntil) || a.Unlimited && !yield(a.UnlimitedUntil) {
+		if a.Plan != "" && !yield(a.PlanUntil) || a.Unlimited && !yield(a.UnlimitedUntil) ||
+			a.Calendar != (Calendar{}) && !yield(a.CalendarUntil) {
 			return
 		}
 		for i := range a.Numbers {
@@ -187,6 +197,9 @@ func (a *Assignment) InForce(now int64) *Assignment {
 	}
 	if ended(a.UnlimitedUntil, now) {
 		left.Unlimited, left.UnlimitedUntil = false, 0
+	}
+	if ended(a.CalendarUntil, now) {
+		left.Calendar, left.CalendarUntil = Calendar{}, 0
 	}
 	if ended(a.BlockedUntil, now) {
 		left.Blocked, left.BlockedUntil = false, 0

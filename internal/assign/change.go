@@ -12,7 +12,7 @@ func (c *Change) Sets() bool { return c.Assignment.Blocked || c.Assignment.HasMo
 
 // isNone reports whether p names no part.
 func (p *Parts) isNone() bool {
-	return !p.Plan && !p.Unlimited && !p.Block && !p.Numbers && !p.Rest && len(p.Limits) == 0
+	return !p.Plan && !p.Calendar && !p.Unlimited && !p.Block && !p.Numbers && !p.Rest && len(p.Limits) == 0
 }
 
 // Check returns why a change is not valid, or nil, as Assignment.Check does.
@@ -23,11 +23,15 @@ func (c *Change) Check() error {
 	if c.Sets() {
 		k := checker{}
 		k.limits(c.Remove.Limits)
-		return errors.Join(c.Assignment.Check(), joined(k))
+		if err := c.Assignment.Check(); err != nil {
+			return errors.Join(err, joined(k))
+		}
+		k.calendar(c.Assignment.Calendar)
+		return joined(k)
 	}
 	k := checker{}
 	if c.Remove.isNone() {
-		k.bad("assignment", "no part to set or to remove", "one or more of plan, numbers, unlimited and blocked")
+		k.bad("assignment", "no part to set or to remove", "one or more of plan, numbers, calendar, unlimited and blocked")
 	}
 	k.subject(&c.Assignment.Subject)
 	k.ends(&c.Assignment)
@@ -102,6 +106,9 @@ func (c *Change) onto(before *Assignment) *Assignment {
 	gone := &c.Remove
 	if a.Plan == "" && !gone.Plan && !gone.Rest {
 		a.Plan, a.PlanUntil = before.Plan, before.PlanUntil
+	}
+	if a.Calendar == (Calendar{}) && !gone.Calendar && !gone.Rest {
+		a.Calendar, a.CalendarUntil = before.Calendar, before.CalendarUntil
 	}
 	if !a.Unlimited && !gone.Unlimited && !gone.Rest {
 		a.Unlimited, a.UnlimitedUntil = before.Unlimited, before.UnlimitedUntil

@@ -30,7 +30,7 @@ func (a *Assignment) Check() error {
 	c := checker{}
 	c.subject(&a.Subject)
 	if !a.Blocked && !a.HasMore() {
-		c.bad("assignment", "none of plan, numbers, unlimited and blocked", "one or more of them")
+		c.bad("assignment", "none of plan, numbers, calendar, unlimited and blocked", "one or more of them")
 	}
 	c.terms(&a.Terms)
 	c.ends(a)
@@ -71,7 +71,7 @@ func (a Assignment) Canonical() Assignment {
 
 // equal reports whether two canonical terms say the same.
 func (t *Terms) equal(o *Terms) bool {
-	return t.Plan == o.Plan && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && slices.Equal(t.Numbers, o.Numbers)
+	return t.Plan == o.Plan && t.Calendar == o.Calendar && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && slices.Equal(t.Numbers, o.Numbers)
 }
 
 // checker collects mistakes.
@@ -131,6 +131,8 @@ func (c *checker) subject(s *Subject) {
 
 func (c *checker) terms(t *Terms) {
 	c.text("plan", t.Plan)
+	c.textOf("calendar.time_zone", t.Calendar.TimeZone, maxCalendarText)
+	c.textOf("calendar.starts", t.Calendar.Starts, maxCalendarText)
 	if n := len(t.Numbers); n > MaxNumbers {
 		c.bad("numbers", strconv.Itoa(n), fmt.Sprintf("at most %d", MaxNumbers))
 		return
@@ -159,6 +161,7 @@ func (c *checker) ends(a *Assignment) {
 		has   bool
 	}{
 		{where: "plan_until", until: a.PlanUntil, part: "plan", has: a.Plan != ""},
+		{where: "calendar.until", until: a.CalendarUntil, part: "calendar", has: a.Calendar != (Calendar{})},
 		{where: "unlimited_until", until: a.UnlimitedUntil, part: "unlimited", has: a.Unlimited},
 		{where: "blocked_until", until: a.BlockedUntil, part: "blocked", has: a.Blocked},
 	} {
@@ -180,9 +183,12 @@ func (c *checker) ends(a *Assignment) {
 }
 
 // text checks a text of at most MaxText bytes.
-func (c *checker) text(where, s string) {
-	if len(s) > MaxText {
-		c.bad(where, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", MaxText))
+func (c *checker) text(where, s string) { c.textOf(where, s, MaxText) }
+
+// textOf checks a text of at most so many bytes.
+func (c *checker) textOf(where, s string, maxBytes int) {
+	if len(s) > maxBytes {
+		c.bad(where, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", maxBytes))
 		return
 	}
 	c.plain(where, s)

@@ -33,7 +33,7 @@ func TestCheckSaysWhereWhatAndWhatIsAllowed(t *testing.T) {
 		{func(a *assign.Assignment) { a.Entries[0].Key = "" }, "entries[0].key: found an empty text; allowed: the key of an entry"},
 		{func(a *assign.Assignment) { a.Entries[0].Value = "\xff" }, `entries[0].value: found "\xff"; allowed: UTF-8`},
 		{func(a *assign.Assignment) { a.Entries[0].Value = strings.Repeat("x", 1024) }, "entries: found 1033 bytes; allowed: at most 1024, the domain's among them"},
-		{func(a *assign.Assignment) { a.Plan = "" }, "assignment: found none of plan, numbers, unlimited and blocked; allowed: one or more of them"},
+		{func(a *assign.Assignment) { a.Plan = "" }, "assignment: found none of plan, numbers, calendar, unlimited and blocked; allowed: one or more of them"},
 		{func(a *assign.Assignment) { a.Plan = strings.Repeat("x", 257) }, "plan: found 257 bytes; allowed: at most 256"},
 		{func(a *assign.Assignment) { a.Blocked, a.BlockedUntil, a.PlanUntil = true, 5, 7 }, ""},
 		{func(a *assign.Assignment) { a.Unlimited, a.UnlimitedUntil = true, 7 }, ""},

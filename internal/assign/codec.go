@@ -18,7 +18,7 @@ import (
 // All versions read it, so it is written wherever it can express the assignment. Form 2
 // has Parts instead of these fields. A part and its end are separate texts: whatever
 // merges parts need not understand them, and loses nothing. Versions that only know form
-// 1 treat form 2 as damaged.
+// 1 treat form 2 as damaged, and those that do not know a part treat all of it as that.
 type stored struct {
 	ETag    string         `json:"etag,omitempty"`
 	Domain  string         `json:"domain"`
@@ -34,8 +34,8 @@ type stored struct {
 
 	// Parts maps a part's name to its text and its end in decimal, or empty. The names
 	// are "plan", whose text is the plan's name; "unlimited" and "block", whose text is
-	// "true"; and "limit " with the name of a limit, whose text is Numbers in JSON
-	// without the name.
+	// "true"; "calendar", whose text is Calendar in JSON; and "limit " with the name of a
+	// limit, whose text is Numbers in JSON without the name.
 	Parts map[string][]string `json:"parts,omitempty"`
 
 	Reason string `json:"reason,omitempty"`
@@ -48,6 +48,7 @@ type stored struct {
 // Names and texts of parts.
 const (
 	PartPlan      = "plan"
+	PartCalendar  = "calendar"
 	PartUnlimited = "unlimited"
 	PartBlock     = "block"
 	PartLimit     = "limit " // followed by the limit's name
@@ -79,6 +80,10 @@ func (a *Assignment) Parts() (all []Part) {
 		text, _ := json.Marshal(n) // cannot fail
 		add(name, string(text), a.NumbersEnd(i))
 	}
+	if a.Calendar != (Calendar{}) {
+		text, _ := json.Marshal(a.Calendar) // cannot fail
+		add(PartCalendar, string(text), a.CalendarUntil)
+	}
 	if a.Plan != "" {
 		add(PartPlan, a.Plan, a.PlanUntil)
 	}
@@ -89,7 +94,7 @@ func (a *Assignment) Parts() (all []Part) {
 func storedOf(a *Assignment) *stored {
 	s := &stored{ETag: a.ETag, Domain: a.Domain, Entries: a.Entries, Reason: a.Reason, By: a.By, At: a.At, Ends: a.LastEnd()}
 	until, together := a.Until()
-	if together && !(a.Unlimited && (a.Plan != "" || len(a.Numbers) > 0)) {
+	if together && a.Calendar == (Calendar{}) && !(a.Unlimited && (a.Plan != "" || len(a.Numbers) > 0)) {
 		s.Plan, s.Numbers, s.Unlimited, s.Until = a.Plan, a.Numbers, a.Unlimited, until
 		s.Blocked, s.BlockedUntil = a.Blocked, a.BlockedUntil
 		return s
@@ -150,6 +155,14 @@ func (a *Assignment) addPart(name string, part []string) error {
 			return fmt.Errorf("the name of a limit in it, %.100q", n.Limit)
 		}
 		a.Numbers, a.NumbersUntil = append(a.Numbers, n), append(a.NumbersUntil, until)
+	case name == PartCalendar:
+		if err := decodeStrictly([]byte(part[0]), &a.Calendar); err != nil {
+			return err
+		}
+		if a.Calendar == (Calendar{}) {
+			return errors.New("it says nothing")
+		}
+		a.CalendarUntil = until
 	case name == PartPlan:
 		a.Plan, a.PlanUntil = part[0], until
 	case (name == PartUnlimited || name == PartBlock) && part[0] != partTrue:

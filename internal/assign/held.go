@@ -3,6 +3,8 @@ package assign
 import (
 	"time"
 	"unique"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // Held is an assignment in force, in the form that decisions read. It never changes.
@@ -23,8 +25,17 @@ type said struct {
 // own is the part that few assignments share.
 type own struct {
 	numbers []ownNumbers
-	// ends holds the ends of the parts if they differ, otherwise nil.
-	ends *Ends
+	// rare is nil for most: one more word here would cost each with numbers 16 bytes.
+	rare *rare
+}
+
+// rare is the part that few of those have.
+type rare struct {
+	// ends are meaningless without hasEnds, which is set if they differ, and calendar
+	// without hasCalendar.
+	ends                 Ends
+	calendar             unique.Handle[ownCalendar]
+	hasEnds, hasCalendar bool
 }
 
 // ownNumbers are Numbers in fewer bytes.
@@ -44,7 +55,8 @@ func Hold(a *Assignment) Held {
 	if !hasOwnEnds {
 		h.Until = until
 	}
-	if !hasOwnEnds && len(a.Numbers) == 0 {
+	hasCalendar := a.Calendar != (Calendar{})
+	if !hasOwnEnds && len(a.Numbers) == 0 && !hasCalendar {
 		return h
 	}
 	if len(a.Numbers) == 1 { // in one piece, since most with numbers have just one
@@ -59,10 +71,15 @@ func Hold(a *Assignment) Held {
 	for i, n := range a.Numbers {
 		h.own.numbers[i] = ownNumbers{limit: unique.Make(n.Limit), requests: n.Requests, period: int64(n.Period), burst: n.Burst}
 	}
+	if hasOwnEnds || hasCalendar {
+		h.own.rare = new(rare)
+	}
+	if hasCalendar {
+		h.own.rare.calendar, h.own.rare.hasCalendar = unique.Make(newOwnCalendar(a.Calendar)), true
+	}
 	if hasOwnEnds {
-		ends := a.Ends
-		ends.NumbersUntil = append([]int64(nil), ends.NumbersUntil...)
-		h.own.ends = &ends
+		h.own.rare.ends, h.own.rare.hasEnds = a.Ends, true
+		h.own.rare.ends.NumbersUntil = append([]int64(nil), a.NumbersUntil...)
 	}
 	return h
 }
@@ -76,6 +93,9 @@ func (h *Held) terms() Terms {
 		for i := range t.Numbers {
 			t.Numbers[i] = h.own.numbers[i].numbers()
 		}
+	}
+	if h.HasCalendar() {
+		t.Calendar = h.own.rare.calendar.Value().said
 	}
 	return t
 }
@@ -95,10 +115,10 @@ func (h *Held) endsOf(t Terms) Ends {
 
 // ends returns the ends of the parts if they differ, or nil.
 func (h *Held) ends() *Ends {
-	if h.own == nil {
+	if h.own == nil || h.own.rare == nil || !h.own.rare.hasEnds {
 		return nil
 	}
-	return h.own.ends
+	return &h.own.rare.ends
 }
 
 // mayEnd reports whether any part has an end.
@@ -109,6 +129,32 @@ func (h *Held) Plan() string { return h.said.Value().plan }
 
 // HasNumbers reports whether there are numbers for any limit.
 func (h *Held) HasNumbers() bool { return h.own != nil && len(h.own.numbers) > 0 }
+
+// HasCalendar reports whether it says where windows begin.
+func (h *Held) HasCalendar() bool {
+	return h.own != nil && h.own.rare != nil && h.own.rare.hasCalendar
+}
+
+// CalendarOf returns the calendar of a limit of its subject at a time, in microseconds
+// since the Unix epoch: as the assignment says, or else the limit's own.
+func (h *Held) CalendarOf(c bucket.Calendar, now int64) bucket.Calendar {
+	if c.Unit == bucket.NoCalendar || !h.givesCalendar(now) {
+		return c
+	}
+	own := h.own.rare.calendar.Value()
+	return own.of(c)
+}
+
+// givesCalendar reports whether its calendar is in force at a time.
+func (h *Held) givesCalendar(now int64) bool {
+	if !h.HasCalendar() {
+		return false
+	}
+	if ends := h.ends(); ends != nil {
+		return !ended(ends.CalendarUntil, now)
+	}
+	return !ended(h.Until, now)
+}
 
 // BlockEnd returns when the block ends, in microseconds since the Unix epoch; 0: never.
 func (h *Held) BlockEnd() int64 {
@@ -166,7 +212,7 @@ func (n *ownNumbers) numbers() Numbers {
 
 // numbersEnd returns when the i-th numbers end.
 func (h *Held) numbersEnd(i int) int64 {
-	if ends := h.own.ends; ends != nil {
+	if ends := h.ends(); ends != nil {
 		return ends.NumbersEnd(i)
 	}
 	return h.Until
@@ -174,7 +220,7 @@ func (h *Held) numbersEnd(i int) int64 {
 
 // live reports whether any part except the block is in force.
 func (h *Held) live(now int64) bool {
-	if h.givesPlan(now) || h.Frees(now) {
+	if h.givesPlan(now) || h.Frees(now) || h.givesCalendar(now) {
 		return true
 	}
 	if h.own == nil {

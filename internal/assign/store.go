@@ -30,7 +30,7 @@ type Change struct {
 
 // Parts names parts of an assignment.
 type Parts struct {
-	Plan, Unlimited, Block bool
+	Plan, Calendar, Unlimited, Block bool
 	// Numbers are those of all limits, and Limits name limits.
 	Numbers bool
 	Limits  []string
@@ -70,7 +70,7 @@ const (
 	// Failed: the store refused it, and nothing changed.
 	Failed
 	// NeedsParts: its parts would end at different times, or unlimited would be beside
-	// others, which the daemons in Applied.Old cannot read.
+	// others, or it would have a calendar, which the daemons in Applied.Old cannot read.
 	NeedsParts
 )
 

@@ -37,9 +37,11 @@ func TestSteeringAsDocumented(t *testing.T) {
 	t.Setenv(dial.TokenVariable, strings.TrimSpace(token))
 	want := []string{
 		"created    tenant=acme of api: plan pro (reason: \"contract 4711\")",
-		"allowed  tenant=acme  month: 999,999 left; 1,000,000 requests every 30 days; full again in ",
+		"allowed  tenant=acme  month: 999,999 left; 1,000,000 requests a calendar month in UTC, next reset 1 ",
 		"deleted    tenant=acme of api: nothing assigned; until now plan pro",
 		"created    tenant=acme of api: plan pro\n",
+		"replaced   tenant=acme of api: plan pro, limit month=5000000 until 2255-01-01T00:00:00Z (",
+		"replaced   tenant=acme of api: plan pro, limit month=5000000 until 2255-01-01T00:00:00Z (",
 		"replaced   tenant=acme of api: plan pro, limit month=5000000 until 2255-01-01T00:00:00Z (",
 		"created    tenant=mallory of api: blocked until ",
 		"deleted    tenant=mallory of api: nothing assigned; until now blocked",
@@ -48,7 +50,7 @@ func TestSteeringAsDocumented(t *testing.T) {
 		"reset  tenant=acme of api: month",
 		"3 rows: would be 2 created, 0 replaced, 1 unchanged",
 		"3 rows: 2 created, 0 replaced, 1 unchanged",
-		"domain,entries,plan,plan_until,limits,limits_until,unlimited,unlimited_until,blocked,blocked_until,reason\napi,tenant=acme,pro,,month=5000000,2255-01-01T00:00:00Z,,,,,migration\n",
+		"domain,entries,plan,plan_until,limits,limits_until,starts,time_zone,calendar_until,unlimited,unlimited_until,blocked,blocked_until,reason\napi,tenant=acme,pro,,month=5000000,2255-01-01T00:00:00Z,,,,,,,,migration\n",
 		"3 rows: 0 created, 0 replaced, 3 unchanged",
 		"would be deleted    tenant=acme of api: nothing assigned; until now plan pro, limit month=5000000",
 		"  support-desk  tenant=acme of api: reset month (reason: \"ticket 815\")\n",

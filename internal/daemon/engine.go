@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
@@ -75,12 +76,17 @@ func fleetOptions(version string, s settings.Settings, live *rules.Live, log *sl
 		StateFormat: script.StateFormat,
 		Reads:       script.Formats(),
 		Rules: func() string {
-			if rules := live.Rules(); rules != nil {
+			switch rules := live.Rules(); {
+			case rules == nil:
+				return ""
+			case rules.HasCalendars():
+				return fleet.InZones(rules.Fingerprint(), zone.Version())
+			default:
 				return rules.Fingerprint()
 			}
-			return ""
 		},
-		Log: log,
+		Zones: zone.Version(),
+		Log:   log,
 	}
 }
 
@@ -176,14 +182,18 @@ func (e *engine) awaited(ctx context.Context) (redislog.Awaited, error) {
 	return all, err
 }
 
-// old returns the addresses of daemons of earlier versions, which do not know parts of
-// assignments.
-func (e *engine) old(ctx context.Context) (addresses []string, _ error) {
+// old returns the daemons of earlier versions, which cannot read all assignments.
+func (e *engine) old(ctx context.Context) (redislog.Old, error) {
 	a, err := e.fleet.Awaited(ctx)
-	for _, d := range a.Old {
-		addresses = append(addresses, d.Address+" (version "+d.Version+")")
+	return redislog.Old{NoParts: named(a.Old), NoCalendar: named(a.NoZones)}, err
+}
+
+// named returns the addresses and versions of daemons.
+func named(daemons []fleet.Daemon) (names []string) {
+	for _, d := range daemons {
+		names = append(names, d.Address+" (version "+d.Version+")")
 	}
-	return addresses, err
+	return names
 }
 
 func (e *engine) close() error {

@@ -61,13 +61,16 @@ func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
 		o.Limits, o.freed = nil, true
 		return
 	}
-	if !own.HasNumbers() || len(o.Limits) == 0 {
+	if !own.HasNumbers() && !own.HasCalendar() || len(o.Limits) == 0 {
 		return
 	}
 	start := len(c.overrides)
 	for _, l := range o.Limits {
 		if n, ok := own.NumbersOf(l.Name, now); ok {
 			l = c.decider.withNumbers(l, n)
+		}
+		if calendar := own.CalendarOf(l.Calendar, now); calendar != l.Calendar {
+			l = c.decider.withCalendar(l, calendar)
 		}
 		c.overrides = append(c.overrides, l)
 	}
@@ -86,6 +89,17 @@ func (d *Decider) withNumbers(l *bucket.Limit, n assign.Numbers) *bucket.Limit {
 	if n.Period != 0 {
 		spec.Period = n.Period
 	}
+	if own, err := d.overrides.get(ownLimit{spec: spec}); err == nil {
+		return own
+	}
+	return l
+}
+
+// withCalendar returns a limit by calendar whose windows begin elsewhere. Both share one
+// state.
+func (d *Decider) withCalendar(l *bucket.Limit, c bucket.Calendar) *bucket.Limit {
+	spec := l.Spec
+	spec.Calendar = c
 	if own, err := d.overrides.get(ownLimit{spec: spec}); err == nil {
 		return own
 	}

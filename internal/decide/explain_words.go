@@ -66,6 +66,9 @@ func (x *explaining) effect(i int, a *assign.Assignment) string {
 		for n := range a.Numbers {
 			add(x.effectOfNumbers(i, &a.Numbers[n], a.NumbersEnd(n)))
 		}
+		if a.Calendar != (assign.Calendar{}) {
+			add(x.effectOfCalendar(i, a))
+		}
 	}
 	return strings.Join(effects, "; ")
 }
@@ -81,6 +84,8 @@ func ofOwnEntries(a *assign.Assignment) string {
 		return "it frees" + whose
 	case len(a.Numbers) > 0:
 		return "its numbers are for" + whose
+	case a.Calendar != (assign.Calendar{}):
+		return "its calendar is for" + whose
 	}
 	return ""
 }
@@ -124,6 +129,8 @@ func (x *explaining) holdsAt(i int, at int64) string {
 			return "no limit"
 		case x.isOwn(i, a) && len(left.Numbers) > 0:
 			return x.planText(i, at) + " with numbers of its own"
+		case x.isOwn(i, a) && left.Calendar != (assign.Calendar{}):
+			return x.planText(i, at) + " with a calendar of its own"
 		}
 	}
 	return x.planText(i, at)
@@ -248,6 +255,40 @@ func (x *explaining) effectOfNumbers(i int, n *assign.Numbers, until int64) stri
 	return text
 }
 
+// effectOfCalendar says what the calendar of an assignment does to descriptor i.
+func (x *explaining) effectOfCalendar(i int, a *assign.Assignment) string {
+	o := &x.Outcomes[i]
+	switch {
+	case o.Refusal != NotRefused:
+		return "nothing, since the descriptor is refused"
+	case x.Descriptors[i].Own.Set:
+		return "nothing, since the request brings its own numbers"
+	case o.freed:
+		return "nothing for limits by calendar while it is unlimited"
+	case o.Rule == nil:
+		return "no calendar, since no rule matches"
+	}
+	held := assign.Hold(a)
+	var texts []string
+	for _, l := range o.Rule.Limits {
+		switch c := held.CalendarOf(l.Calendar, x.decider.Now()); {
+		case l.Calendar.Unit == bucket.NoCalendar:
+		case c == l.Calendar:
+			texts = append(texts, fmt.Sprintf("nothing more for %s, a %s", limitText(l.Name), words.Calendar(c)))
+		default:
+			texts = append(texts, fmt.Sprintf("%s: a %s in place of a %s", limitText(l.Name), words.Calendar(c), words.Calendar(l.Calendar)))
+		}
+	}
+	if texts == nil {
+		return "no calendar, since the rule has no limit by calendar"
+	}
+	text := strings.Join(texts, ", ")
+	if a.CalendarUntil != 0 {
+		text += untilText(a.CalendarUntil) + ", then that of " + x.planText(i, a.CalendarUntil)
+	}
+	return text
+}
+
 // limitText names a limit within a sentence.
 func limitText(name string) string {
 	if name == "" {
@@ -361,7 +402,8 @@ func (x *explaining) summary(e *Explanation) string {
 
 // limitOf names a limit of descriptor i.
 func (x *explaining) limitOf(l *ExplainedLimit, i int) string {
-	return fmt.Sprintf("%s of %s (%s)", limitText(l.Name), words.Entries(x.Descriptors[i].Entries), words.Numbers(l.Limit))
+	numbers := words.Numbers(l.Limit) + words.NextReset(l.Limit, time.UnixMicro(x.decider.Now()))
+	return fmt.Sprintf("%s of %s (%s)", limitText(l.Name), words.Entries(x.Descriptors[i].Entries), numbers)
 }
 
 // because says why a request is denied.

@@ -20,9 +20,12 @@ type Daemon struct {
 	// StateFormat is the format that it writes, and Reads are the formats that it reads.
 	StateFormat int   `json:"state_format"`
 	Reads       []int `json:"reads"`
-	// Rules is a fingerprint of the rules in force when it last signed in; it may
-	// be empty.
+	// Rules is a fingerprint of the rules in force when it last signed in, see InZones; it
+	// may be empty.
 	Rules string `json:"rules"`
+	// Zones is the version of its time zones. It is empty for daemons of versions that
+	// have none, and where such a daemon has signed in since.
+	Zones string `json:"zones"`
 	// Started and Seen are when the daemon started and when it last signed in, by the
 	// clock of Redis, to the millisecond.
 	Started time.Time `json:"started"`

@@ -66,6 +66,7 @@ local function read_registration(e)
   return good and {
     id = e.id, address = e.address, version = e.version, rules = e.rules,
     hash_tags = e.hash_tags, state_format = e.state_format, reads = reads,
+    zones = is_text(e.zones) and e.zones or '',
     started = e.started, seen = e.seen,
   } or nil
 end

@@ -41,6 +41,8 @@ type Options struct {
 	// Rules returns a fingerprint of the rules in force; nil means none. It is
 	// called at each sign-in.
 	Rules func() string
+	// Zones is the version of the daemon's time zones.
+	Zones string
 	// Every is how often to sign in, less than 6 s; 0 means 2 s.
 	Every time.Duration
 	// Log may be nil, which means no log.
@@ -99,6 +101,7 @@ func New(r Register, o Options) *Membership {
 			HashTags:    o.HashTags,
 			StateFormat: o.StateFormat,
 			Reads:       o.Reads,
+			Zones:       harmless(o.Zones),
 		},
 		rules: o.Rules,
 		every: o.Every,
@@ -160,6 +163,8 @@ type Awaited struct {
 	IsMoved bool
 	// Old are the ones of an earlier version, which have no tenure. They are among IDs.
 	Old []Daemon
+	// NoZones are those of an earlier version that have no time zones, Old among them.
+	NoZones []Daemon
 }
 
 // Awaited returns the daemons that may decide by what they had before this call. It
@@ -182,8 +187,12 @@ func (m *Membership) Awaited(ctx context.Context) (Awaited, error) {
 		}
 	}
 	for _, d := range s.daemons {
-		if _, isOnRoll := s.roll.signIns[d.ID]; !isOnRoll {
+		_, isOnRoll := s.roll.signIns[d.ID]
+		if !isOnRoll {
 			a.IDs, a.Old = append(a.IDs, d.ID), append(a.Old, d)
+		}
+		if !isOnRoll || d.Zones == "" {
+			a.NoZones = append(a.NoZones, d)
 		}
 	}
 	slices.Sort(a.IDs)

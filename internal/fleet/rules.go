@@ -29,8 +29,23 @@ func RulesDiffer(daemons []Daemon) string {
 	return fewOf(parts)
 }
 
-// ShortRules returns enough of a fingerprint to distinguish it from others.
-func ShortRules(fingerprint string) string { return fingerprint[:min(len(fingerprint), 12)] }
+// ShortRules returns enough of a fingerprint to distinguish it from others: its beginning,
+// and what follows the sign that marks the time zones of rules.
+func ShortRules(fingerprint string) string {
+	rules, zones, found := strings.Cut(fingerprint, inZones)
+	rules = rules[:min(len(rules), 12)]
+	if !found {
+		return rules
+	}
+	return rules + inZones + zones
+}
+
+// inZones is before the version of time zones in a fingerprint.
+const inZones = "+"
+
+// InZones returns the fingerprint of rules whose windows are computed by time zones of a
+// version: daemons with others do not have the same rules.
+func InZones(fingerprint, version string) string { return fingerprint + inZones + version }
 
 // fewOf joins the first five texts, and counts the others.
 func fewOf(texts []string) string {

@@ -109,3 +109,32 @@ func TestRulesDifferNamesDaemons(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// Daemons whose time zones differ do not have the same rules, and the lists say which.
+func TestTimeZonesAreOfTheRules(t *testing.T) {
+	t.Parallel()
+	const rules = "0123456789abcdef"
+	one, two := fleet.InZones(rules, "2025c-11111111"), fleet.InZones(rules, "2026a-22222222")
+	if got := fleet.RulesDiffer([]fleet.Daemon{{Address: "web-1", Rules: one}, {Address: "web-2", Rules: one}}); got != "" {
+		t.Errorf("the same differ: %s", got)
+	}
+	got := fleet.RulesDiffer([]fleet.Daemon{{Address: "web-1", Rules: one}, {Address: "web-2", Rules: two}})
+	if want := "0123456789ab+2025c-11111111 at web-1, 0123456789ab+2026a-22222222 at web-2"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Daemons of versions without time zones are known, also where such a daemon has rewritten
+// the register.
+func TestDaemonsWithoutTimeZonesAreKnown(t *testing.T) {
+	t.Parallel()
+	o := newOptions(redisconn.Single, redistest.Single(t))
+	self := open(t, o).join(fleet.Options{Address: "web-1", Zones: "2025c-11111111"})
+	older := open(t, o).join(fleet.Options{Address: "web-2"})
+	signIn(t, self)
+	signIn(t, older)
+	a, err := self.Awaited(t.Context())
+	if err != nil || len(a.Old) != 0 || len(a.NoZones) != 1 || a.NoZones[0].Address != "web-2" || len(a.IDs) != 2 {
+		t.Errorf("got %+v, %v", a, err)
+	}
+}

@@ -64,7 +64,7 @@ func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 		writeReloads(out, s.options.Live.Status(), "limits", "rules")
 	}
 	if rules := s.options.Live.Rules(); rules != nil {
-		_ = words.WriteTable(out, rules, time.Now())
+		_ = words.WriteTable(out, rules, s.options.Now())
 	}
 }
 

@@ -78,7 +78,7 @@ func (b *Before) Says(a *assign.Assignment) string {
 func WrongForm(text []byte, a *assign.Assignment) string {
 	before, err := DecodeBefore(text)
 	_, together := a.Until()
-	sayable := together && (!a.Unlimited || a.Plan == "" && len(a.Numbers) == 0)
+	sayable := together && a.Calendar == (assign.Calendar{}) && (!a.Unlimited || a.Plan == "" && len(a.Numbers) == 0)
 	switch {
 	case sayable && err != nil:
 		return fmt.Sprintf("%s: versions before parts cannot read it: %v", text, err)

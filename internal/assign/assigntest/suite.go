@@ -580,7 +580,11 @@ func (m Model) RandomChange(r *rand.Rand, now int64) assign.Change {
 			a.Numbers, a.NumbersUntil = append(a.Numbers, n), append(a.NumbersUntil, end())
 		}
 	}
-	c.Remove = assign.Parts{Plan: r.IntN(5) == 0, Unlimited: r.IntN(5) == 0, Block: r.IntN(5) == 0, Numbers: r.IntN(8) == 0, Rest: r.IntN(6) == 0}
+	if r.IntN(6) == 0 {
+		all := []assign.Calendar{{Starts: "15"}, {TimeZone: "Europe/Berlin"}, {Starts: "monday 06:00", TimeZone: "Asia/Kathmandu"}}
+		a.Calendar, a.CalendarUntil = all[r.IntN(len(all))], end()
+	}
+	c.Remove = assign.Parts{Plan: r.IntN(5) == 0, Calendar: r.IntN(8) == 0, Unlimited: r.IntN(5) == 0, Block: r.IntN(5) == 0, Numbers: r.IntN(8) == 0, Rest: r.IntN(6) == 0}
 	if r.IntN(5) == 0 || !c.Sets() {
 		c.Remove.Limits = []string{"month", "none"}
 	}

@@ -66,7 +66,10 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change, maxWait ...a
 		}
 	}
 	if slices.ContainsFunc(applied.Results, func(r assign.Result) bool { return r.Outcome == assign.NeedsParts }) {
-		applied.Old = old
+		applied.Old = old.NoParts
+		if len(old.NoParts) == 0 {
+			applied.Old = old.NoCalendar
+		}
 	}
 	reached, lost := s.await(ctx, wanted, maxWait)
 	applied.Reached = reached
@@ -82,22 +85,23 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change, maxWait ...a
 	return applied, errors.Join(err, wrap(errChangeLost))
 }
 
-// old returns the daemons that only read form 1. If they are not known, it returns the
-// reason instead: a daemon that cannot read a change would lift a block.
-func (s *Store) old(ctx context.Context) []string {
+// old returns the daemons that cannot read all assignments. If they are not known, it
+// returns the reason instead: a daemon that cannot read a change would lift a block.
+func (s *Store) old(ctx context.Context) Old {
 	if s.o.Old == nil {
-		return nil
+		return Old{}
 	}
 	old, err := s.o.Old(ctx)
 	if err != nil {
-		return []string{fmt.Sprintf("daemons that are not known (%v)", err)}
+		unknown := []string{fmt.Sprintf("daemons that are not known (%v)", err)}
+		return Old{NoParts: unknown, NoCalendar: unknown}
 	}
 	return old
 }
 
-// change makes changes, only in form 1 if there are daemons that read nothing else, and
-// returns the IDs that daemons must have seen.
-func (s *Store) change(ctx context.Context, changes []assign.Change, results []assign.Result, old []string) (written, error) {
+// change makes changes, only those that old daemons can read, and returns the IDs that
+// daemons must have seen.
+func (s *Store) change(ctx context.Context, changes []assign.Change, results []assign.Result, old Old) (written, error) {
 	batches := make(map[*tag][]int) // indices of changes
 	room := s.o.MaxAssignments - s.table.Len()
 	isNew := make(map[string]bool)
@@ -168,7 +172,7 @@ func (s *Store) change(ctx context.Context, changes []assign.Change, results []a
 func (s *Store) changeRest(ctx context.Context, one []assign.Change, result []assign.Result, wanted written) error {
 	var calls []*call
 	for _, t := range s.tags {
-		c, _ := s.changeCall(t, one, []int{0}, nil)
+		c, _ := s.changeCall(t, one, []int{0}, Old{})
 		calls = append(calls, c)
 	}
 	s.sendChanges(ctx, calls)
@@ -197,16 +201,19 @@ func setAll(results []assign.Result, which []int, to assign.Result) {
 }
 
 // Positions of the arguments of change.lua that sendChanges and changeCall set.
-const argResent, argForm1, argKnown, argNewest = 2, 3, 5, 6
+const argResent, argForms, argKnown, argNewest = 2, 3, 5, 6
 
 // changeCall returns the call that makes the first changes of a batch, and their number.
-func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int, old []string) (c *call, n int) {
+func (s *Store) changeCall(t *tag, changes []assign.Change, batch []int, old Old) (c *call, n int) {
 	c = &call{tag: t, keys: []string{t.assigned, t.changes}, args: []any{s.clock(), s.keep(), "", "", assign.MaxNumbers, "", (streamID{}).String()}}
 	if known := t.known.Load(); known != nil {
 		c.args[argKnown], c.args[argNewest] = known.String(), known.String()
 	}
-	if len(old) > 0 {
-		c.args[argForm1] = "1"
+	switch {
+	case len(old.NoParts) > 0:
+		c.args[argForms] = "1"
+	case len(old.NoCalendar) > 0:
+		c.args[argForms] = "2"
 	}
 	bytes := 0
 	for _, i := range batch {
@@ -237,6 +244,7 @@ func encodeChange(c *assign.Change) string {
 		goes bool
 	}{
 		{name: assign.PartPlan, goes: c.Remove.Plan},
+		{name: assign.PartCalendar, goes: c.Remove.Calendar},
 		{name: assign.PartUnlimited, goes: c.Remove.Unlimited},
 		{name: assign.PartBlock, goes: c.Remove.Block},
 	} {

@@ -7,7 +7,8 @@
 -- ARGV[2]  about how many changes the stream keeps
 -- ARGV[3]  1 if the same was sent before and the reply was lost: what is in force
 --          as it was asked for is then no conflict
--- ARGV[4]  1 if form 1 alone may be written, since some daemon reads no other
+-- ARGV[4]  1 if form 1 alone may be written, since some daemon reads no other; 2 if some
+--          reads form 2 without a calendar
 -- ARGV[5]  how many numbers an assignment may have
 -- ARGV[6]  the last change that the caller knows of the tag, or empty
 -- ARGV[7]  the newest change of the tag, as far as the caller knows, or 0-0
@@ -351,7 +352,7 @@ for i = 8, #ARGV, 6 do
     stored[text] = false
   elseif numbers > tonumber(ARGV[5]) then
     outcome = TOO_MANY
-  elseif ARGV[4] == '1' and not form1_end(parts) then
+  elseif ARGV[4] == '1' and not form1_end(parts) or ARGV[4] == '2' and parts.calendar then
     outcome = NEEDS_PARTS
   else
     outcome = held and REPLACED or CREATED

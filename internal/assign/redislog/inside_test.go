@@ -210,7 +210,7 @@ func TestChangeOfAPartThatIsSentAgainDoesNoHarm(t *testing.T) {
 	send := func(c assign.Change, resent bool) assign.Result {
 		t.Helper()
 		results := make([]assign.Result, 1)
-		sent, _ := s.changeCall(s.tagOf(subject.Text()), []assign.Change{c}, []int{0}, nil)
+		sent, _ := s.changeCall(s.tagOf(subject.Text()), []assign.Change{c}, []int{0}, Old{})
 		if resent {
 			sent.args[argResent] = "1"
 		}
@@ -258,7 +258,7 @@ func TestChangeThatArrivesLateUndoesNothing(t *testing.T) {
 	s := newStore(t, redistest.Single(t), nil)
 	subject := assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "a", Value: "b"}}}
 	plan := func(name string) *call {
-		c, _ := s.changeCall(s.tagOf(subject.Text()), []assign.Change{{Assignment: assign.Assignment{Subject: subject, Terms: assign.Terms{Plan: name}}}}, []int{0}, nil)
+		c, _ := s.changeCall(s.tagOf(subject.Text()), []assign.Change{{Assignment: assign.Assignment{Subject: subject, Terms: assign.Terms{Plan: name}}}}, []int{0}, Old{})
 		return c
 	}
 	s.sendChanges(t.Context(), []*call{plan("first")})
@@ -293,7 +293,7 @@ func TestCallsWithLongChangesHaveFew(t *testing.T) {
 		changes, batch = append(changes, c), append(batch, i)
 	}
 	for left := batch; len(left) > 0; {
-		c, n := s.changeCall(s.tags[0], changes, left, nil)
+		c, n := s.changeCall(s.tags[0], changes, left, Old{})
 		bytes := 0
 		for _, arg := range c.args {
 			bytes += len(fmt.Sprint(arg))

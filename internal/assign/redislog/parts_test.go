@@ -68,13 +68,14 @@ func (r raw) wrongForms(t testing.TB, form1 bool) string {
 // they cannot read.
 func TestScriptIsAsTheModel(t *testing.T) {
 	t.Parallel()
-	for _, old := range [][]string{nil, {"web-1:8081"}} {
-		t.Run(fmt.Sprint(len(old), " old daemons"), func(t *testing.T) {
+	web := []string{"web-1:8081"}
+	for name, old := range map[string]redislog.Old{"no old daemons": {}, "without parts": {NoParts: web, NoCalendar: web}, "without calendars": {NoCalendar: web}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			clock := asynctest.NewClock()
 			c := connOptions(redisconn.Single, redistest.Single(t))
-			d := startLoaded(t, c, redislog.Options{HashTags: 1, Clock: clock.Micros, Old: func(context.Context) ([]string, error) { return old, nil }})
-			r := rand.New(rand.NewPCG(uint64(len(old)), 9))
+			d := startLoaded(t, c, redislog.Options{HashTags: 1, Clock: clock.Micros, Old: func(context.Context) (redislog.Old, error) { return old, nil }})
+			r := rand.New(rand.NewPCG(uint64(len(old.NoParts)+2*len(old.NoCalendar)), 9))
 			m := assigntest.Model{}
 			refused := 0
 			for range 150 {
@@ -93,7 +94,11 @@ func TestScriptIsAsTheModel(t *testing.T) {
 						refused++
 						hasRefused = true
 						before, after, outcome := changes[i].Apply(m[changes[i].Assignment.Text()], clock.Micros())
-						if outcome != assign.Created && outcome != assign.Replaced || !strings.Contains(string(assign.Encode(after)), `"parts":`) || !reflect.DeepEqual(got.Before, before) {
+						refusable := strings.Contains(string(assign.Encode(after)), `"parts":`)
+						if old.NoParts == nil {
+							refusable = after.Calendar != (assign.Calendar{})
+						}
+						if outcome != assign.Created && outcome != assign.Replaced || !refusable || !reflect.DeepEqual(got.Before, before) {
 							t.Fatalf("%+v of %+v is refused", changes[i], before)
 						}
 						continue
@@ -106,10 +111,10 @@ func TestScriptIsAsTheModel(t *testing.T) {
 					t.Fatalf("of %d refused changes it names %v", refused, applied.Old)
 				}
 			}
-			if wrong := rawOf(t, c).wrongForms(t, old != nil); wrong != "" {
+			if wrong := rawOf(t, c).wrongForms(t, old.NoParts != nil); wrong != "" {
 				t.Error(wrong)
 			}
-			if (refused > 0) != (old != nil) {
+			if (refused > 0) != (old.NoCalendar != nil) {
 				t.Errorf("%d changes are refused", refused)
 			}
 			again := startLoaded(t, c, redislog.Options{HashTags: 1, Clock: clock.Micros})
@@ -134,7 +139,7 @@ func parted(s assign.Subject) assign.Change {
 func TestUnknownRegisterRefusesParts(t *testing.T) {
 	t.Parallel()
 	c := connOptions(redisconn.Single, redistest.Single(t))
-	d := startLoaded(t, c, redislog.Options{Old: func(context.Context) ([]string, error) { return nil, errors.New("the register is away") }})
+	d := startLoaded(t, c, redislog.Options{Old: func(context.Context) (redislog.Old, error) { return redislog.Old{}, errors.New("the register is away") }})
 	applied, err := d.Apply(t.Context(), []assign.Change{parted(assigntest.Subject("api", "a")), assigntest.Plan(assigntest.Subject("api", "b"), "pro")})
 	if err != nil || applied.Results[0].Outcome != assign.NeedsParts || applied.Results[1].Outcome != assign.Created || !strings.Contains(fmt.Sprint(applied.Old), "the register is away") {
 		t.Errorf("got %+v, %v", applied, err)

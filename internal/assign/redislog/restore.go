@@ -97,6 +97,8 @@ type lossOf struct {
 	isEmpty bool
 	// touched are the subjects about which Redis knows something newer, by their texts.
 	touched map[string]*touchedSubject
+	// noCalendar says that some daemon cannot read a calendar.
+	noCalendar bool
 	// domains are those of whose rest some parts are to be removed, by name.
 	domains map[string]*namedParts
 	// name is the name of the put-back, and isBegun says that some of it is written.

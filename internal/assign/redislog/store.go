@@ -27,6 +27,13 @@ const (
 	DefaultMaxAssignments = 1_000_000
 )
 
+// Old are daemons of earlier versions, by their addresses.
+type Old struct {
+	// NoParts only read form 1 of assignments (see change.lua), and NoCalendar no form of
+	// those with a calendar. The former are among the latter.
+	NoParts, NoCalendar []string
+}
+
 // Options of a Store.
 type Options struct {
 	// ID is the ID of this daemon in the register.
@@ -39,10 +46,10 @@ type Options struct {
 	// CaughtUp returns nil once this daemon has caught up (see Store.CatchUp) since it
 	// may last have missed a change; nil means that it never misses any.
 	CaughtUp func(context.Context) error
-	// Old returns the addresses of daemons of the register that only read form 1 of
-	// assignments (see change.lua); nil means that there are none. Changes that form 1
-	// cannot express are refused as long as it returns any, or fails.
-	Old func(context.Context) ([]string, error)
+	// Old returns the daemons of the register that cannot read all assignments; nil means
+	// that there are none. Changes that one of them cannot read are refused as long as it
+	// returns any, or fails.
+	Old func(context.Context) (Old, error)
 	// HashTags is the number of the limits' hash tags, on which all daemons of a register
 	// agree, and Tags returns the tags for a number.
 	HashTags int

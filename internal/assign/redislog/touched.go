@@ -84,14 +84,19 @@ func (l *lossOf) touchSubject(s assign.Subject, named *namedParts) {
 }
 
 // putBackParts puts back, for the subjects that were changed since the loss, the parts
-// that nobody named. Daemons that only read form 1 could not read every mix: while there
-// are any, such subjects stay as they are.
+// that nobody named. Old daemons could not read every mix: while there are any, such
+// subjects stay as they are.
 func (s *Store) putBackParts(ctx context.Context, l *lossOf) error {
 	texts := slices.Sorted(maps.Keys(l.touched))
 	texts = slices.DeleteFunc(texts, func(text string) bool { return l.touched[text].named.hasAll() })
-	if len(texts) == 0 || len(s.old(ctx)) > 0 {
+	if len(texts) == 0 {
 		return nil
 	}
+	old := s.old(ctx)
+	if len(old.NoParts) > 0 {
+		return nil
+	}
+	l.noCalendar = len(old.NoCalendar) > 0
 	for some := range slices.Chunk(texts, maxPutBack) {
 		if err := s.putBackPartsOf(ctx, l, some); err != nil {
 			l.failed = true
@@ -121,6 +126,7 @@ func (s *Store) putBackPartsOf(ctx context.Context, l *lossOf, texts []string) e
 			continue
 		}
 		switch mix := mixOf(own, since, &touched.named); {
+		case l.noCalendar && mix.Calendar != (assign.Calendar{}):
 		case !mix.Blocked && !mix.HasMore():
 			l.page = append(l.page, text, "")
 		case mix.Check() == nil: // it may have too many numbers
@@ -150,6 +156,9 @@ func mixOf(own, since *assign.Assignment, named *namedParts) *assign.Assignment 
 		}
 		if named.has(assign.PartPlan) == isNamed {
 			mix.Plan, mix.PlanUntil = a.Plan, a.PlanUntil
+		}
+		if named.has(assign.PartCalendar) == isNamed {
+			mix.Calendar, mix.CalendarUntil = a.Calendar, a.CalendarUntil
 		}
 		if named.has(assign.PartUnlimited) == isNamed {
 			mix.Unlimited, mix.UnlimitedUntil = a.Unlimited, a.UnlimitedUntil

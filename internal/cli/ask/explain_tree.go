@@ -220,7 +220,7 @@ func endText(at *timestamppb.Timestamp, zone *time.Location) string {
 func withEndsIn(zone *time.Location, text string, all ...*adminv1.Assignment) string {
 	var ends []string
 	for _, a := range all {
-		moments := []*timestamppb.Timestamp{a.GetUntil(), a.GetPlanUntil(), a.GetUnlimitedUntil(), a.GetBlockedUntil()}
+		moments := []*timestamppb.Timestamp{a.GetUntil(), a.GetPlanUntil(), a.GetUnlimitedUntil(), a.GetBlockedUntil(), a.GetCalendar().GetUntil()}
 		for _, n := range a.GetNumbers() {
 			moments = append(moments, n.GetUntil())
 		}

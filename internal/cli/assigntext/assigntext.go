@@ -48,6 +48,12 @@ func Read(a *adminv1.Assignment) (assign.Assignment, error) {
 	if err := readNumbers(&own, a.GetNumbers()); err != nil {
 		return own, err
 	}
+	if c := a.GetCalendar(); c != nil {
+		own.Calendar = assign.Calendar{TimeZone: c.GetTimeZone(), Starts: c.GetStarts()}
+		if own.Calendar == (assign.Calendar{}) {
+			return own, errors.New("calendar: found neither time_zone nor starts; allowed: one of them, or both")
+		}
+	}
 	var rest int64
 	for _, e := range []struct {
 		where string
@@ -56,6 +62,7 @@ func Read(a *adminv1.Assignment) (assign.Assignment, error) {
 	}{
 		{where: "until", from: a.Until, to: &rest},
 		{where: "plan_until", from: a.PlanUntil, to: &own.PlanUntil},
+		{where: "calendar.until", from: a.GetCalendar().GetUntil(), to: &own.CalendarUntil},
 		{where: "unlimited_until", from: a.UnlimitedUntil, to: &own.UnlimitedUntil},
 		{where: "blocked_until", from: a.BlockedUntil, to: &own.BlockedUntil},
 	} {
@@ -125,11 +132,26 @@ func withOwnEnds(a *adminv1.Assignment) *adminv1.Assignment {
 	for _, n := range a.GetNumbers() {
 		n.Until = orUntil(n.Until, a)
 	}
-	if a.GetPlan() == "" && !a.GetUnlimited() && len(a.GetNumbers()) == 0 {
+	if c := a.GetCalendar(); c != nil {
+		c.Until = orUntil(c.Until, a)
+	}
+	if a.GetPlan() == "" && !a.GetUnlimited() && len(a.GetNumbers()) == 0 && a.GetCalendar() == nil {
 		a.BlockedUntil = orUntil(a.BlockedUntil, a)
 	}
 	a.Until = nil
 	return a
+}
+
+// calendarText says a calendar in words. Texts of a daemon may be of any kind.
+func calendarText(c *adminv1.AssignedCalendar) string {
+	var said assign.Calendar
+	if c.GetStarts() != "" {
+		said.Starts = yamlfile.Printable(c.GetStarts())
+	}
+	if c.GetTimeZone() != "" {
+		said.TimeZone = yamlfile.Printable(c.GetTimeZone())
+	}
+	return said.String()
 }
 
 // Describe describes an assignment in words, part by part; nil is nothing.
@@ -156,6 +178,9 @@ func Describe(a *adminv1.Assignment, now time.Time) string {
 	}
 	for _, n := range a.GetNumbers() {
 		add("limit "+formatNumbers([]*adminv1.AssignedNumbers{n}), n.Until)
+	}
+	if c := a.GetCalendar(); c != nil {
+		add(calendarText(c), c.Until)
 	}
 	text := strings.Join(parts, ", ")
 	if a.GetReason() != "" {

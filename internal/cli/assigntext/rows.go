@@ -24,7 +24,7 @@ import (
 
 // columns are the CSV columns of assignments, in the order in which they are written.
 var columns = []string{
-	"domain", "entries", "plan", "plan_until", "limits", "limits_until", "unlimited", "unlimited_until", "blocked", "blocked_until", "reason",
+	"domain", "entries", "plan", "plan_until", "limits", "limits_until", "starts", "time_zone", "calendar_until", "unlimited", "unlimited_until", "blocked", "blocked_until", "reason",
 }
 
 // untilColumn is another CSV column that is read: the end of the parts of a row that have
@@ -34,7 +34,8 @@ const untilColumn = "until"
 // partColumns are the columns of parts, with the part that is removed if a row leaves
 // them empty. A block stays.
 var partColumns = map[string][]adminv1.Part{
-	"plan": {adminv1.Part_PART_PLAN}, "limits": {adminv1.Part_PART_NUMBERS}, "unlimited": {adminv1.Part_PART_UNLIMITED}, "blocked": nil,
+	"plan": {adminv1.Part_PART_PLAN}, "limits": {adminv1.Part_PART_NUMBERS},
+	"starts": {adminv1.Part_PART_CALENDAR}, "time_zone": {adminv1.Part_PART_CALENDAR}, "unlimited": {adminv1.Part_PART_UNLIMITED}, "blocked": nil,
 }
 
 // Row is what a row of a file sets, and the parts that it removes before.
@@ -120,7 +121,7 @@ func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
 		return nil, RowError{Line: 1, Column: 1, Text: "found a header without entries or domain; allowed: both, or --domain in place of the second"}
 	}
 	if !slices.ContainsFunc(r.header, func(name string) bool { _, isPart := partColumns[name]; return isPart }) {
-		return nil, RowError{Line: 1, Column: 1, Text: "found a header without a part of assignments; allowed: one or more of plan, limits, unlimited and blocked"}
+		return nil, RowError{Line: 1, Column: 1, Text: "found a header without a part of assignments; allowed: one or more of plan, limits, starts, time_zone, unlimited and blocked"}
 	}
 	return r, nil
 }
@@ -170,14 +171,16 @@ func (r *csvRows) Next() (Row, []RowError, error) {
 			bad = append(bad, RowError{Line: line, Column: column, Text: r.header[i] + ": " + err.Error()})
 		}
 	}
-	ends := slices.Index(r.header, limitsUntil)
+	isLate := func(i int) bool { return r.header[i] == limitsUntil || r.header[i] == calendarUntil }
 	for i := range fields {
-		if i != ends {
+		if !isLate(i) {
 			set(i)
 		}
 	}
-	if ends >= 0 && bad == nil {
-		set(ends) // once the number of limits is known
+	for i := range fields {
+		if isLate(i) && bad == nil {
+			set(i) // once what ends is known
+		}
 	}
 	if bad == nil {
 		bad = r.checkRow(found)
@@ -191,8 +194,13 @@ func (r *csvRows) checkRow(found Row) []RowError {
 	for _, mistake := range mistakesOf(found) {
 		where, _, _ := strings.Cut(mistake, ":")
 		where, _, _ = strings.Cut(where, "[")
-		if where == "numbers" {
+		switch where {
+		case "numbers":
 			where = "limits"
+		case "calendar.until":
+			where = calendarUntil
+		default:
+			where = strings.TrimPrefix(where, "calendar.")
 		}
 		e := RowError{Line: found.Line, Column: 1, Text: mistake}
 		if i := slices.Index(r.header, where); i >= 0 {
@@ -226,6 +234,15 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 		a.Plan = spelling.Unescape(field)
 	case "limits":
 		a.Numbers, err = parseNumbersList(field)
+	case "starts":
+		calendarOf(a).Starts = spelling.Unescape(field)
+	case "time_zone":
+		calendarOf(a).TimeZone = spelling.Unescape(field)
+	case calendarUntil:
+		if a.Calendar == nil {
+			return errors.New("found it without starts or time_zone; allowed: both")
+		}
+		a.Calendar.Until, err = endOfCell(field)
 	case "unlimited":
 		a.Unlimited, err = parseBool(field)
 	case "blocked":
@@ -246,8 +263,16 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 	return err
 }
 
-// limitsUntil is the column with the ends of numbers.
-const limitsUntil = "limits_until"
+// limitsUntil is the column with the ends of numbers, and calendarUntil that of a calendar.
+const limitsUntil, calendarUntil = "limits_until", "calendar_until"
+
+// calendarOf returns the calendar of an assignment, which it makes if there is none.
+func calendarOf(a *adminv1.Assignment) *adminv1.AssignedCalendar {
+	if a.Calendar == nil {
+		a.Calendar = new(adminv1.AssignedCalendar)
+	}
+	return a.Calendar
+}
 
 func endOfCell(field string) (*timestamppb.Timestamp, error) {
 	t, err := moment.Parse(field)
@@ -331,7 +356,7 @@ func (r *jsonRows) Next() (Row, []RowError, error) {
 		}
 		found.MadeBy, found.MadeAt, found.Etag = "", nil, "" // set by the daemon
 		var bad []RowError
-		if a := found.Assignment; a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0 {
+		if a := found.Assignment; a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0 || a.GetCalendar() != nil {
 			found.remove = []adminv1.Part{adminv1.Part_PART_TERMS}
 		}
 		for _, mistake := range mistakesOf(found) {

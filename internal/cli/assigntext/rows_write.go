@@ -40,6 +40,7 @@ func csvFields(a *adminv1.Assignment) []string {
 	return []string{
 		spelling.Escape(a.GetDomain()), subjecttext.Format(a.GetEntries()), spelling.Escape(a.GetPlan()), formatEnd(a.PlanUntil),
 		formatNumbers(a.GetNumbers()), formatLimitsUntil(a.GetNumbers()),
+		spelling.Escape(a.GetCalendar().GetStarts()), spelling.Escape(a.GetCalendar().GetTimeZone()), formatEnd(a.GetCalendar().GetUntil()),
 		flag[a.GetUnlimited()], formatEnd(a.UnlimitedUntil), flag[a.GetBlocked()], formatEnd(a.GetBlockedUntil()), spelling.Escape(a.GetReason()),
 	}
 }

@@ -156,6 +156,8 @@ func addPart(to *assign.Parts, part adminv1.Part) {
 		to.Unlimited = true
 	case adminv1.Part_PART_NUMBERS:
 		to.Numbers = true
+	case adminv1.Part_PART_CALENDAR:
+		to.Calendar = true
 	default:
 		*to = assign.AllParts()
 	}
@@ -249,6 +251,9 @@ func shown(a *assign.Assignment, entries []*ratelimitv1.Entry) *adminv1.Assignme
 			numbers.Period = durationpb.New(n.Period)
 		}
 		m.Numbers = append(m.Numbers, numbers)
+	}
+	if a.Calendar != (assign.Calendar{}) {
+		m.Calendar = &adminv1.AssignedCalendar{TimeZone: a.Calendar.TimeZone, Starts: a.Calendar.Starts, Until: end(a.CalendarUntil)}
 	}
 	return m
 }

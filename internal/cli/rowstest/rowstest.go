@@ -13,11 +13,11 @@ import (
 )
 
 // Customers is a CSV file with all columns.
-const Customers = `domain,entries,plan,plan_until,limits,limits_until,unlimited,unlimited_until,blocked,blocked_until,reason
-api,tenant=acme,pro,2254-12-31,,,,,,,contract 4711
-api,"tenant=acme,region=eu",,,month=5000000/30d;100/1s,2254-12-31;,,,,,
-api,tenant=monitoring,,,,,true,,,,
-login,address=192.0.2.7,,,,,,,true,2255-01-01T00:00:00Z,"guesses ""passwords"""
+const Customers = `domain,entries,plan,plan_until,limits,limits_until,starts,time_zone,calendar_until,unlimited,unlimited_until,blocked,blocked_until,reason
+api,tenant=acme,pro,2254-12-31,,,15,Europe/Berlin,2254-12-31,,,,,contract 4711
+api,"tenant=acme,region=eu",,,month=5000000/30d;100/1s,2254-12-31;,,,,,,,,
+api,tenant=monitoring,,,,,,,,true,,,,
+login,address=192.0.2.7,,,,,,,,,,true,2255-01-01T00:00:00Z,"guesses ""passwords"""
 `
 
 // farEnd is a time in the far future.
@@ -47,6 +47,8 @@ func Hostile() []*adminv1.Assignment {
 			Domain: "api", Entries: entries("all", "1"), Plan: "pro", PlanUntil: farEnd(1), Unlimited: true, UnlimitedUntil: farEnd(2), Blocked: true,
 			Numbers: []*adminv1.AssignedNumbers{{Requests: 1, Until: farEnd(3)}, {Limit: "day", Requests: 2}, {Limit: "month", Requests: 5, Until: farEnd(4)}},
 		},
+		{Domain: "api", Entries: entries("billing", "1"), Calendar: &adminv1.AssignedCalendar{Starts: "15 06:00", TimeZone: "Europe/Berlin", Until: farEnd(6)}},
+		{Domain: "api", Entries: entries("zone", "1"), Calendar: &adminv1.AssignedCalendar{TimeZone: "America/Argentina/Buenos_Aires"}, Plan: "pro"},
 		{Domain: "api", Entries: entries("together", "1"), Plan: "pro", Numbers: []*adminv1.AssignedNumbers{{Requests: 1}, {Limit: "day", Requests: 2}}, Until: farEnd(5)},
 	}
 }

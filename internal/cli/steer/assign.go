@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
@@ -21,37 +23,46 @@ type assigning struct {
 	given               adminv1.Assignment // without entries or an end
 	ends                end
 	rows                importer // of --from
+	calendar            adminv1.AssignedCalendar
 	only, force, asJSON bool
 }
 
 func assignCommand(load dial.Loader) *cobra.Command {
 	c := assigning{to: dial.ToAdmin(load)}
 	cmd := &cobra.Command{
-		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --unlimited}...",
-		Short: "Give customers a plan, numbers of their own, or no limit",
-		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own or no limit,
-at once and at all daemons. A plan is for all descriptors that begin with these
-entries; --limit and --unlimited are for the descriptor of exactly these
+		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --starts S | --time-zone Z | --unlimited}...",
+		Short: "Give customers a plan, numbers of their own, a billing day, or no limit",
+		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own, a billing day
+or no limit, at once and at all daemons. A plan is for all descriptors that
+begin with these entries; the rest is for the descriptor of exactly these
 entries. These are separate parts: parts that are not named stay, and those that
 are named get the end given now, or none. In force is --unlimited, or else the
 numbers of each limit, and the plan for the others. With --only nothing is left
 except the named parts and a block. What no rule has is refused, and so is what
 would have no effect for anyone, unless --force.
 
+--starts and --time-zone together are one part: they say where the windows of
+the rule's limits by calendar begin, in place of the limits file. What was used
+counts until the next of these beginnings. --starts is for the limits whose
+windows may begin so: 15 for those by the month.
+
 With --from it does so for each row of a file of CSV or of JSON lines, or of
 standard input (-), as written by assignments --export. A CSV header names the
-columns: domain, entries, plan, limits, unlimited, blocked, the ends of these
-(plan_until, limits_until, unlimited_until, blocked_until, or until for all but
-a block), and reason. A part without a column stays; an empty cell removes it,
-except a block. A line of JSON is the whole assignment, except a block. Nothing
-is done if a row is malformed, unless --skip-bad leaves such rows out. Rows that
-are already in force stay as they are, so repeating it does no harm. Rows that
-would have no effect for anyone are made all the same: the first are named, all
-are counted, and they do not change the exit code.
+columns: domain, entries, plan, limits, starts, time_zone, unlimited, blocked,
+the ends of these (plan_until, limits_until, calendar_until, unlimited_until,
+blocked_until, or until for all but a block), and reason. A part without a
+column stays; an empty cell removes it, except a block. A line of JSON is the
+whole assignment, except a block. Nothing is done if a row is malformed, unless
+--skip-bad leaves such rows out. Rows that are already in force stay as they
+are, so repeating it does no harm. Rows that would have no effect for anyone are
+made all the same: the first are named, all are counted, and they do not change
+the exit code.
 ` + codesOfChanges,
 		Example: `  ratelimitd assign --domain api tenant=acme --plan pro \
     --until 2026-12-31 --reason "contract 4711"
   ratelimitd assign --domain api tenant=acme --limit month=5000000/30d --for 24h
+  ratelimitd assign --domain api tenant=acme --starts 15 \
+    --time-zone Europe/Berlin
   ratelimitd assign --domain api tenant=monitoring --unlimited --only
   ratelimitd assign --from customers.csv --dry-run`,
 		ValidArgsFunction: complete.Entries(load),
@@ -70,6 +81,9 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	flags.Complete(cmd, "plan", complete.Plan(load))
 	fs.Var(assigntext.NumbersValue(&c.given.Numbers), "limit", "numbers in place of those of a limit, "+assigntext.AllowedNumbers+"; may come several times")
 	flags.Complete(cmd, "limit", complete.Limit(load, "="))
+	fs.StringVar(&c.calendar.Starts, "starts", "", "where windows by calendar begin: "+bucket.AllowedStarts(bucket.NoCalendar))
+	fs.StringVar(&c.calendar.TimeZone, "time-zone", "", "time zone of windows by calendar, such as Europe/Berlin")
+	flags.Complete(cmd, "time-zone", cobra.FixedCompletions(zone.Names(), cobra.ShellCompDirectiveNoFileComp))
 	fs.BoolVar(&c.given.Unlimited, "unlimited", false, "no limit")
 	fs.BoolVar(&c.only, "only", false, "remove everything not named, except a block")
 	bindEnd(cmd, &c.ends)
@@ -80,7 +94,7 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	fs.BoolVar(&c.rows.dryRun, "dry-run", false, "say what would change, and change nothing")
 	jsonline.Bind(fs, &c.asJSON, "each change, or with --from the summary,")
 	c.to.BindChange(fs)
-	for _, alone := range []string{"plan", "limit", "unlimited", "only", "until", "for", "reason", "force"} {
+	for _, alone := range []string{"plan", "limit", "starts", "time-zone", "unlimited", "only", "until", "for", "reason", "force"} {
 		cmd.MarkFlagsMutuallyExclusive("from", alone)
 	}
 }
@@ -93,14 +107,17 @@ func (c *assigning) run(cmd *cobra.Command, args []string) error {
 		}
 		return c.to.WithAdmin(func(a dial.Admin) error { return c.rows.run(cmd, a) })
 	}
-	names := c.given.Plan != "" || c.given.Numbers != nil || c.given.Unlimited
+	if c.calendar.Starts != "" || c.calendar.TimeZone != "" {
+		c.given.Calendar = &c.calendar
+	}
+	names := c.given.Plan != "" || c.given.Numbers != nil || c.given.Calendar != nil || c.given.Unlimited
 	switch {
 	case c.rows.skipBad:
 		return errors.New("found --skip-bad without --from; allowed: both")
 	case c.given.Domain == "":
 		return cmdline.NeedsFlag(cmd, "domain")
 	case !names && len(args) > 0:
-		return errors.New("found none of --plan, --limit and --unlimited; allowed: one or more of them")
+		return errors.New("found none of --plan, --limit, --starts, --time-zone and --unlimited; allowed: one or more of them")
 	}
 	send := sendPatches
 	if c.only {

@@ -41,6 +41,10 @@ func TestAssignAndUnassign(t *testing.T) {
 		{"unassign --domain api tenant=a", 0, "replaced   tenant=a of api: blocked until 2255-01-01T10:00:00Z ("},
 		{"unblock --domain api tenant=a", 0, "deleted    tenant=a of api: nothing assigned; until now blocked until "},
 		{"unblock --domain api tenant=a", 0, "unchanged  tenant=a of api: nothing assigned\n"},
+		{"assign --domain api tenant=b --starts 15 --time-zone Europe/Berlin --only", 0, "replaced   tenant=b of api: starts 15, time zone Europe/Berlin; until now unlimited\n"},
+		{"assign --domain api tenant=b --plan pro --until 2255-01-01", 0, "replaced   tenant=b of api: plan pro until 2255-01-02T00:00:00Z ("},
+		{"unassign --domain api tenant=b --calendar", 0, "replaced   tenant=b of api: plan pro until 2255-01-02T00:00:00Z ("},
+		{"unassign --domain api tenant=b --calendar", 0, "unchanged  tenant=b of api: plan pro until "},
 	} {
 		out, stderr, code := f.Run(t, strings.Fields(c.args)...)
 		if code != c.code || !strings.HasPrefix(out, c.want) {
@@ -150,8 +154,8 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"assign --domain api --plan pro", "found no argument; allowed: whom it is for, such as tenant=acme"},
 		{"assign tenant=acme --plan pro", "found no --domain; ratelimitd assign needs it"},
-		{"assign --domain api tenant=acme", "found none of --plan, --limit and --unlimited; allowed: one or more of them"},
-		{"assign --domain api tenant=acme --only", "found none of --plan, --limit and --unlimited; allowed: one or more of them"},
+		{"assign --domain api tenant=acme", "found none of --plan, --limit, --starts, --time-zone and --unlimited; allowed: one or more of them"},
+		{"assign --domain api tenant=acme --only", "found none of --plan, --limit, --starts, --time-zone and --unlimited; allowed: one or more of them"},
 		{"assign --domain api tenant=acme --limit month=5 --limit month=6", `numbers[1].limit: found the limit "month" twice; allowed: each limit once`},
 		{"assign --only --from x.csv", "found --from beside --only; allowed: one of them"},
 		{"unassign --domain api", "found no argument; allowed: whom it is for, such as tenant=acme"},

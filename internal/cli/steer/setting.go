@@ -33,7 +33,7 @@ func setAll(cmd *cobra.Command, to *dial.Target, p setting) error {
 	}
 	patches, err := patchesOf(p.args, func(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch {
 		return &adminv1.AssignmentPatch{Assignment: &adminv1.Assignment{
-			Domain: p.given.Domain, Entries: entries, Plan: p.given.Plan, Numbers: p.given.Numbers,
+			Domain: p.given.Domain, Entries: entries, Plan: p.given.Plan, Numbers: p.given.Numbers, Calendar: p.given.Calendar,
 			Unlimited: p.given.Unlimited, Blocked: p.given.Blocked, Reason: p.given.Reason, Until: until,
 		}}
 	})

@@ -28,6 +28,7 @@ import (
 type removing struct {
 	domain, reason string
 	plan           bool
+	calendar       bool
 	unlimited      bool
 	limits         []string
 	blocks         bool
@@ -46,9 +47,9 @@ func unassignCommand(load dial.Loader) *cobra.Command {
 		Use:   "unassign --domain D {KEY=VALUE[,KEY=VALUE]... | --all}",
 		Short: "End what was assigned to customers",
 		Long: `Ends what was assigned to a customer, such as tenant=acme, at once and at all
-daemons: the parts that --plan, --limit and --unlimited name, or without these
-everything except a block, which unblock ends. The limits files apply again. It
-does no harm if nothing is assigned.
+daemons: the parts that --plan, --limit, --calendar and --unlimited name, or
+without these everything except a block, which unblock ends. The limits files
+apply again. It does no harm if nothing is assigned.
 
 With --all it does so for a whole domain, without asking. --dry-run shows
 beforehand what would end. Blocks end too with --blocks.
@@ -63,6 +64,7 @@ beforehand what would end. Blocks end too with --blocks.
 	fs.BoolVar(&c.plan, "plan", false, "end the plan")
 	fs.Var(assigntext.LimitValue(&c.limits), "limit", "end the numbers of this limit; may come several times")
 	flags.Complete(cmd, "limit", complete.Limit(load, ""))
+	fs.BoolVar(&c.calendar, "calendar", false, "end the starts and the time zone of windows by calendar")
 	fs.BoolVar(&c.unlimited, "unlimited", false, "end the freedom from limits")
 	fs.BoolVar(&c.all, "all", false, "for everything assigned in the domain")
 	fs.BoolVar(&c.blocks, "blocks", false, "with --all: end blocks too")
@@ -100,6 +102,9 @@ func (r *removing) patch(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch 
 	if r.plan {
 		p.Remove = append(p.Remove, adminv1.Part_PART_PLAN)
 	}
+	if r.calendar {
+		p.Remove = append(p.Remove, adminv1.Part_PART_CALENDAR)
+	}
 	if r.unlimited {
 		p.Remove = append(p.Remove, adminv1.Part_PART_UNLIMITED)
 	}
@@ -112,7 +117,7 @@ func (r *removing) patch(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch 
 	return p
 }
 
-func (r *removing) namesParts() bool { return r.plan || r.unlimited || len(r.limits) > 0 }
+func (r *removing) namesParts() bool { return r.plan || r.calendar || r.unlimited || len(r.limits) > 0 }
 
 // removeOf ends parts of the subjects named by arguments.
 func (r *removing) removeOf(cmd *cobra.Command, to *dial.Target, args []string, told *changes) error {
@@ -148,6 +153,9 @@ func (r *removing) tellAbsent(to io.Writer, entries []*ratelimitv1.Entry, c *adm
 	if r.plan && before.GetPlan() == "" {
 		fmt.Fprintln(to, spelling.Visible(subject+" had no plan assigned"))
 	}
+	if r.calendar && before.GetCalendar() == nil {
+		fmt.Fprintln(to, spelling.Visible(subject+" had no calendar assigned"))
+	}
 	if r.unlimited && !before.GetUnlimited() {
 		fmt.Fprintln(to, spelling.Visible(subject+" was not unlimited"))
 	}
@@ -171,9 +179,9 @@ func (r *removing) tellAbsent(to io.Writer, entries []*ratelimitv1.Entry, c *adm
 func (r *removing) hasSome(a *adminv1.Assignment) bool {
 	isNamed := func(n *adminv1.AssignedNumbers) bool { return slices.Contains(r.limits, n.GetLimit()) }
 	if r.namesParts() {
-		return r.plan && a.GetPlan() != "" || r.unlimited && a.GetUnlimited() || slices.ContainsFunc(a.GetNumbers(), isNamed) || r.blocks && a.GetBlocked()
+		return r.plan && a.GetPlan() != "" || r.calendar && a.GetCalendar() != nil || r.unlimited && a.GetUnlimited() || slices.ContainsFunc(a.GetNumbers(), isNamed) || r.blocks && a.GetBlocked()
 	}
-	return r.blocks || a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0
+	return r.blocks || a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0 || a.GetCalendar() != nil
 }
 
 // removal is the progress of ending all assignments of a domain.

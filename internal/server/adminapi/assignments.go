@@ -144,7 +144,7 @@ func (a *API) askedByPatch(patch *adminv1.AssignmentPatch) askedChange {
 	return q
 }
 
-const allowedParts = "PART_BLOCK, PART_TERMS, PART_PLAN, PART_UNLIMITED or PART_NUMBERS"
+const allowedParts = "PART_BLOCK, PART_TERMS, PART_PLAN, PART_UNLIMITED, PART_NUMBERS or PART_CALENDAR"
 
 // addPart adds a part to those that are removed. It reports whether there is such a part.
 func addPart(to *assign.Parts, part adminv1.Part) bool {
@@ -159,6 +159,8 @@ func addPart(to *assign.Parts, part adminv1.Part) bool {
 		to.Unlimited = true
 	case adminv1.Part_PART_NUMBERS:
 		to.Numbers = true
+	case adminv1.Part_PART_CALENDAR:
+		to.Calendar = true
 	default:
 		return false
 	}
@@ -365,7 +367,7 @@ func showResult(r assign.Result, ifMatch string, old []string) *adminv1.Assignme
 	case assign.TooManyNumbers:
 		m.Error = fmt.Sprintf("numbers: with those that are assigned already there would be more than %d; remove some", assign.MaxNumbers)
 	case assign.NeedsParts:
-		m.Error = shortened(fmt.Sprintf("parts with different ends, or unlimited beside others, cannot be read by %s, of an older version; upgrade these first, or say the whole with one end", strings.Join(old, ", ")))
+		m.Error = shortened(fmt.Sprintf("parts with different ends, unlimited beside others, or a calendar, cannot be read by %s, of an older version; upgrade these first, or say the whole with one end and without a calendar", strings.Join(old, ", ")))
 	case assign.Conflict:
 		m.Error = "the version that if_match names is not in force"
 		if ifMatch == assign.IfNone {

@@ -171,7 +171,7 @@ func TestWrongAssignmentsAreRefusedOneByOne(t *testing.T) {
 		{`{"domain":"api"}`, "entries: found 0; allowed: 1 to 16"},
 		{`{"domain":"api","entries":[{"value":"x"}]}`, "entries[0].key: found an empty text"},
 		{`{"domain":"api","entries":[{"key":"user","value":"` + strings.Repeat("x", 1024) + `"}],"blocked":true}`, "found 1031 bytes; allowed: at most 1024"},
-		{`{"domain":"api","entries":[{"key":"user"}]}`, "assignment: found none of plan, numbers, unlimited and blocked"},
+		{`{"domain":"api","entries":[{"key":"user"}]}`, "assignment: found none of plan, numbers, calendar, unlimited and blocked"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked_until":"2027-01-01T00:00:00Z","plan":"pro"}`, "blocked_until: found it without blocked"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"blocked_until":"2025-12-31T00:00:00Z"}`, "blocked_until: found 2025-12-31T00:00:00Z; allowed: a moment to come"},
 		{`{"domain":"api","entries":[{"key":"user"}],"unlimited":true,"plan_until":"2027-01-01T00:00:00Z"}`, "plan_until: found it without plan"},

@@ -71,6 +71,11 @@ func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, stri
 		})
 		a.NumbersUntil = append(a.NumbersUntil, until)
 	}
+	if c := m.GetCalendar(); c != nil {
+		if a.Calendar = (assign.Calendar{TimeZone: c.GetTimeZone(), Starts: c.GetStarts()}); a.Calendar == (assign.Calendar{}) {
+			return a, "calendar: found neither time_zone nor starts; allowed: one of them, or both"
+		}
+	}
 	var rest int64
 	for _, e := range []struct {
 		where string
@@ -79,6 +84,7 @@ func assignmentOf(m *adminv1.Assignment, now time.Time) (assign.Assignment, stri
 	}{
 		{where: "until", from: m.GetUntil(), to: &rest},
 		{where: "plan_until", from: m.GetPlanUntil(), to: &a.PlanUntil},
+		{where: "calendar.until", from: m.GetCalendar().GetUntil(), to: &a.CalendarUntil},
 		{where: "unlimited_until", from: m.GetUnlimitedUntil(), to: &a.UnlimitedUntil},
 		{where: "blocked_until", from: m.GetBlockedUntil(), to: &a.BlockedUntil},
 	} {
@@ -124,6 +130,9 @@ func showAssignment(a *assign.Assignment) *adminv1.Assignment {
 		}
 		m.Numbers = append(m.Numbers, shown)
 	}
+	if a.Calendar != (assign.Calendar{}) {
+		m.Calendar = &adminv1.AssignedCalendar{TimeZone: a.Calendar.TimeZone, Starts: a.Calendar.Starts, Until: moment(a.CalendarUntil)}
+	}
 	return m
 }
 
@@ -157,6 +166,9 @@ func describe(a *assign.Assignment) string {
 	}
 	if a.Plan != "" {
 		add("plan "+a.Plan, a.PlanUntil)
+	}
+	if a.Calendar != (assign.Calendar{}) {
+		add(a.Calendar.String(), a.CalendarUntil)
 	}
 	return strings.Join(parts, "; ")
 }

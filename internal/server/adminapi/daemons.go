@@ -31,7 +31,7 @@ func ShowDaemon(d *fleet.Daemon, self string) *adminv1.Daemon {
 	m := &adminv1.Daemon{
 		Id: d.ID, Address: d.Address, Version: d.Version, Rules: d.Rules,
 		Started: timestamppb.New(d.Started), Seen: timestamppb.New(d.Seen), Self: d.ID == self,
-		HashTags: uint32(d.HashTags), StateFormat: uint32(d.StateFormat),
+		HashTags: uint32(d.HashTags), StateFormat: uint32(d.StateFormat), TimeZones: d.Zones,
 	}
 	for _, format := range d.Reads {
 		m.Reads = append(m.Reads, uint32(format))

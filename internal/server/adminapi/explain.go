@@ -41,7 +41,7 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 	if err != nil {
 		return nil, unexplained(err)
 	}
-	m := explainResponse(x)
+	m := explainResponse(x, a.Now())
 	if proto.Size(m) > endpoint.MaxAnswer {
 		return nil, endpoint.ErrAnswerTooLong
 	}
@@ -60,7 +60,7 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 	if x.Domain == nil {
 		return nil, status.Error(codes.NotFound, "domain: "+x.Descriptors[0].Hints[0])
 	}
-	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x).GetDescriptors()[0]}
+	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x, a.Now()).GetDescriptors()[0]}
 	return m, holdWhole(ctx, m, maxExplanation)
 }
 
@@ -75,8 +75,8 @@ func unexplained(err error) error {
 
 // explainResponse returns an explanation as a message. For a rule that an earlier
 // descriptor matches too it repeats neither limits nor plans: a request may name it a
-// hundred times.
-func explainResponse(x *decide.Explanation) *adminv1.ExplainResponse {
+// hundred times. now is for limits by calendar.
+func explainResponse(x *decide.Explanation, now time.Time) *adminv1.ExplainResponse {
 	m := &adminv1.ExplainResponse{
 		DomainKnown: x.Domain != nil, Allowed: x.Allowed, RetryAfter: wait(x.RetryAfter), Degraded: x.Degraded, Summary: x.Summary,
 		RetryUnknown: x.RetryAfter == bucket.Unknown,
@@ -90,9 +90,9 @@ func explainResponse(x *decide.Explanation) *adminv1.ExplainResponse {
 	shown := make(map[*rules.Rule]bool)
 	for i := range x.Descriptors {
 		d := &x.Descriptors[i]
-		e := explainedDescriptor(d)
+		e := explainedDescriptor(d, now)
 		if d.Rule != nil {
-			e.Rule = showRule(x.Domain, d.Rule)
+			e.Rule = showRule(x.Domain, d.Rule, now)
 			if shown[d.Rule] {
 				e.Rule.Limits, e.Rule.Plans = nil, nil
 			}
@@ -103,7 +103,7 @@ func explainResponse(x *decide.Explanation) *adminv1.ExplainResponse {
 	return m
 }
 
-func explainedDescriptor(d *decide.ExplainedDescriptor) *adminv1.ExplainedDescriptor {
+func explainedDescriptor(d *decide.ExplainedDescriptor, now time.Time) *adminv1.ExplainedDescriptor {
 	m := &adminv1.ExplainedDescriptor{
 		Entries: showEntries(d.Entries),
 		// The values of both are the same, in the same order.
@@ -123,7 +123,7 @@ func explainedDescriptor(d *decide.ExplainedDescriptor) *adminv1.ExplainedDescri
 		m.NotApplied = append(m.NotApplied, &adminv1.AppliedAssignment{Assignment: showAssignment(a.Assignment), Effect: a.Effect})
 	}
 	for i := range d.Limits {
-		m.Limits = append(m.Limits, explainedLimit(&d.Limits[i]))
+		m.Limits = append(m.Limits, explainedLimit(&d.Limits[i], now))
 	}
 	return m
 }
@@ -138,9 +138,9 @@ func tracedLevel(l *trace.Level) *adminv1.Level {
 	return m
 }
 
-func explainedLimit(l *decide.ExplainedLimit) *adminv1.ExplainedLimit {
+func explainedLimit(l *decide.ExplainedLimit, now time.Time) *adminv1.ExplainedLimit {
 	m := &adminv1.ExplainedLimit{
-		Limit:          showLimit(l.Limit),
+		Limit:          showLimit(l.Limit, now),
 		Source:         adminv1.Source(l.Source), // as Verdict
 		Key:            l.Key,
 		HashTag:        l.Tag,

@@ -48,7 +48,9 @@ func decider(t testing.TB, limits string, change ...func(*decide.Options)) *deci
 	return decide.New(o)
 }
 
-func apiOn(d *decide.Decider) *API { return &API{Options: Options{Live: d.Live, Decider: d}} }
+func apiOn(d *decide.Decider) *API {
+	return &API{Options: Options{Live: d.Live, Decider: d, Now: time.Now}}
+}
 
 // take reads "key=value,key=value:cost" for each descriptor.
 func take(domain string, descriptors ...string) *ratelimitv1.TakeRequest {

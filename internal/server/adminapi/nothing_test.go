@@ -113,7 +113,7 @@ func TestRefusalsHaveHints(t *testing.T) {
 	t.Parallel()
 	d, _ := startAssigning(t)
 	for _, c := range []struct{ subject, body, hint string }{
-		{"usr=x", `{"unlimited":true}`, "which match no rule; numbers and unlimited are for the descriptor of these very entries; no descriptor here has the key usr; "},
+		{"usr=x", `{"unlimited":true}`, "which match no rule; numbers, calendar and unlimited are for the descriptor of these very entries; no descriptor here has the key usr; "},
 		{"trial=t", `{"numbers":[{"requests":5}]}`, "trial=t is only the beginning of a rule, and has no limit itself"},
 		{"tennant=acme", `{"plan":"pro"}`, "no descriptor here has the key tennant; tenant ("},
 	} {

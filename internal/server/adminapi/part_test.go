@@ -32,6 +32,9 @@ func spoken(m *adminv1.Assignment) string {
 	for _, n := range m.GetNumbers() {
 		add(fmt.Sprintf("%s=%d", n.GetLimit(), n.GetRequests()), n.Until)
 	}
+	if c := m.GetCalendar(); c != nil {
+		add(strings.TrimSpace("starts "+c.GetStarts()+" "+c.GetTimeZone()), c.Until)
+	}
 	if m.GetPlan() != "" {
 		add("plan "+m.GetPlan(), m.PlanUntil)
 	}
@@ -170,8 +173,8 @@ func TestWrongPatchesAreRefused(t *testing.T) {
 		t.Fatalf("%d %s", p.Code, p.Body)
 	}
 	for _, c := range []struct{ query, body, says string }{
-		{"", `{}`, "assignment: found no part to set or to remove; allowed: one or more of plan, numbers, unlimited and blocked"},
-		{"&remove=plans", `{}`, `remove: found \"plans\"; allowed: block, numbers, plan, terms, unlimited`},
+		{"", `{}`, "assignment: found no part to set or to remove; allowed: one or more of plan, numbers, calendar, unlimited and blocked"},
+		{"&remove=plans", `{}`, `remove: found \"plans\"; allowed: block, calendar, numbers, plan, terms, unlimited`},
 		{"&remove=plan", `{"until":` + at(2) + `}`, "until: found it without a part that it would end"},
 		{"&remove=plan", `{"plan_until":` + at(2) + `}`, "plan_until: found it without plan"},
 		{"", `{"numbers":[{"limit":"hours","requests":1}]}`, `found the limit \"hours\", which the rule tenant (plan pro) does not have`},

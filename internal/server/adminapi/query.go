@@ -78,7 +78,7 @@ func (q *query) duration(name string) *durationpb.Duration {
 // parts are the words for parts of an assignment.
 var parts = map[string]adminv1.Part{
 	"block": adminv1.Part_PART_BLOCK, "terms": adminv1.Part_PART_TERMS, "plan": adminv1.Part_PART_PLAN,
-	"unlimited": adminv1.Part_PART_UNLIMITED, "numbers": adminv1.Part_PART_NUMBERS,
+	"unlimited": adminv1.Part_PART_UNLIMITED, "numbers": adminv1.Part_PART_NUMBERS, "calendar": adminv1.Part_PART_CALENDAR,
 }
 
 // parts reads each part that a parameter names.

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"context"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -101,7 +102,7 @@ func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*
 		return nil, err
 	}
 	for _, rule := range places {
-		if err := add(showRule(domain, rule)); err != nil {
+		if err := add(showRule(domain, rule, a.Now())); err != nil {
 			return nil, err
 		}
 	}
@@ -141,13 +142,13 @@ func isPlanAt(rule *rules.Rule, path string) bool {
 	return rule.Plans != nil && slices.ContainsFunc(rule.Plans.All(), func(plan *rules.Rule) bool { return plan.Path() == path })
 }
 
-func showRule(domain *rules.Domain, rule *rules.Rule) *adminv1.Rule {
+func showRule(domain *rules.Domain, rule *rules.Rule, now time.Time) *adminv1.Rule {
 	m := &adminv1.Rule{
 		Domain: domain.Name, Path: rule.Path(), Place: &adminv1.Place{File: rule.File, Line: uint32(rule.Line)},
 		Unlimited: rule.Unlimited, ShadowMode: rule.ShadowMode, QuotaMode: rule.QuotaMode, ShareThreshold: rule.ShareThreshold,
 	}
 	for _, l := range rule.Limits {
-		m.Limits = append(m.Limits, showLimit(l))
+		m.Limits = append(m.Limits, showLimit(l, now))
 	}
 	plans := []*rules.Rule{rule}
 	if rule.Plans != nil {
@@ -160,7 +161,7 @@ func showRule(domain *rules.Domain, rule *rules.Rule) *adminv1.Rule {
 		if rule.Plans != nil {
 			shown := &adminv1.Plan{Name: plan.Plan, Unlimited: plan.Unlimited}
 			for _, l := range plan.Limits {
-				shown.Limits = append(shown.Limits, showLimit(l))
+				shown.Limits = append(shown.Limits, showLimit(l, now))
 			}
 			m.Plans = append(m.Plans, shown)
 		}
@@ -182,13 +183,17 @@ func countsOf(m *adminv1.Rule, rule *rules.Rule) {
 	}
 }
 
-func showLimit(l *bucket.Limit) *adminv1.RuleLimit {
+func showLimit(l *bucket.Limit, now time.Time) *adminv1.RuleLimit {
 	m := &adminv1.RuleLimit{
 		Name: l.Name, Algorithm: ratelimitv1.Algorithm(1 + slices.Index(bucket.Algorithms(), l.Algorithm)),
-		Requests: uint64(l.Requests), Period: durationpb.New(l.Period), Capacity: uint64(l.Capacity), Text: words.Numbers(l) + words.Enforcement(l),
+		Requests: uint64(l.Requests), Period: durationpb.New(l.Period), Capacity: uint64(l.Capacity), Text: words.Numbers(l) + words.NextReset(l, now) + words.Enforcement(l),
 	}
 	if l.OnStoreFailure != bucket.FailureDefault {
 		m.OnStoreFailure = l.OnStoreFailure.String()
+	}
+	if b, ok := l.Borders(now.UnixMicro()); ok {
+		m.NextReset = moment(b[1])
+		m.Calendar = &ratelimitv1.Calendar{Unit: ratelimitv1.CalendarUnit(l.Calendar.Unit), TimeZone: l.Calendar.Zone.String(), Starts: l.Calendar.Starts.String()}
 	}
 	return m
 }

@@ -80,7 +80,7 @@ func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *ass
 			return wrong, hints
 		}
 	}
-	if !asked.Unlimited && len(asked.Numbers) == 0 {
+	if !asked.Unlimited && len(asked.Numbers) == 0 && asked.Calendar == (assign.Calendar{}) {
 		return "", nil
 	}
 	rule := domain.Match(asked.Entries)
@@ -95,7 +95,7 @@ func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *ass
 		all = append([]*rules.Rule{rule}, all...)
 	}
 	if len(all) == 0 {
-		return fmt.Sprintf("entries: found %s, which match no rule; numbers and unlimited are for the descriptor of these very entries", words.Entries(asked.Entries)),
+		return fmt.Sprintf("entries: found %s, which match no rule; numbers, calendar and unlimited are for the descriptor of these very entries", words.Entries(asked.Entries)),
 			reacher.Exactly(asked.Domain, asked.Entries).Hints
 	}
 	for _, rule := range all {
@@ -133,6 +133,11 @@ func beforeHolder(entries []bucket.Entry) string {
 // "".
 func (a *API) wrongForRule(rule *rules.Rule, c *assign.Change) string {
 	asked := &c.Assignment
+	if asked.Calendar != (assign.Calendar{}) {
+		if wrong := wrongCalendar(rule, asked.Calendar); wrong != "" {
+			return wrong
+		}
+	}
 	if rule.Plans != nil && len(asked.Numbers) > 0 {
 		plan := rule.Plans.Plan(a.planAfter(c))
 		if plan == nil {
@@ -181,6 +186,35 @@ func few(names []string) string {
 		return yamlfile.Commas(names)
 	}
 	return fmt.Sprintf("%s and %d more", yamlfile.Commas(names[:namesShown]), len(names)-namesShown)
+}
+
+// wrongCalendar says why no limit of a rule can have a calendar, whichever plan is in force,
+// or returns "".
+func wrongCalendar(rule *rules.Rule, c assign.Calendar) string {
+	limits := rule.Limits
+	if rule.Plans != nil {
+		for _, plan := range rule.Plans.All() {
+			limits = append(limits[:len(limits):len(limits)], plan.Limits...)
+		}
+	}
+	_, units := bucket.ParseStarts(c.Starts)
+	var found []string
+	for _, l := range limits {
+		unit := l.Calendar.Unit
+		if unit == bucket.NoCalendar {
+			continue
+		}
+		if c.Starts == "" || slices.Contains(units, unit) {
+			return ""
+		}
+		if allowed := bucket.AllowedStarts(unit); !slices.Contains(found, allowed) {
+			found = append(found, allowed)
+		}
+	}
+	if found == nil {
+		return fmt.Sprintf("calendar: found one, and the rule %s has no limit by calendar", rule.Path())
+	}
+	return fmt.Sprintf("calendar.starts: found %s; allowed for the limits by calendar of the rule %s: %s", yamlfile.Quote(c.Starts), rule.Path(), strings.Join(found, ", or "))
 }
 
 // wrongNumbers says why a rule's limit cannot have these numbers, or returns "".
