@@ -150,6 +150,9 @@ type Numbers struct {
 	Algorithm       string
 	Requests, Burst int64
 	Period          time.Duration
+	// Calendar is the unit of a limit by calendar, with where its windows begin and in
+	// which time zone; all three are empty for other limits.
+	Calendar, Starts, TimeZone string
 	// Assigned is set if they are an assignment's, not a request's own.
 	Assigned bool
 }

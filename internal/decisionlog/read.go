@@ -463,6 +463,12 @@ func (n *Numbers) read(v *fastjson.Value) *LineError {
 			return span(&n.Period, v, 0)
 		case "burst":
 			return number(&n.Burst, v, math.MinInt64, math.MaxInt64)
+		case "calendar":
+			return text(&n.Calendar, v)
+		case "starts":
+			return text(&n.Starts, v)
+		case "time_zone":
+			return text(&n.TimeZone, v)
 		case "assigned":
 			return flag(&n.Assigned, v)
 		}

@@ -174,6 +174,11 @@ func (w *writer) limit(l *Line, d *Limit) {
 		w.number(`,"requests":`, n.Requests)
 		w.number(`,"period_us":`, n.Period.Microseconds())
 		w.number(`,"burst":`, n.Burst)
+		if n.Calendar != "" {
+			w.text(`,"calendar":`, n.Calendar)
+			w.text(`,"starts":`, n.Starts)
+			w.text(`,"time_zone":`, n.TimeZone)
+		}
 		w.flag(`,"assigned":true`, n.Assigned)
 		w.end(start)
 	}

@@ -263,3 +263,48 @@ func TestGiveBacksHaveTheMomentsOfTheirNodes(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+const byCalendar = `domain: d
+descriptors:
+  - key: tenant
+    rate_limits:
+      - {name: month, requests: 6, calendar: month, time_zone: Europe/Berlin}
+      - {name: day, requests: 4, calendar: day}
+`
+
+// A run over borders of days and months, with a customer whose month begins on another day
+// and later has other numbers, is decided again as it was; and under another number each
+// customer keeps the windows.
+func TestCalendarsAreAppliedAsRecorded(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, byCalendar)
+	says := func(terms assign.Terms) {
+		r.table.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "x"}}}, Terms: terms})
+	}
+	says(assign.Terms{Calendar: assign.Calendar{Starts: "25", TimeZone: "UTC"}})
+	allowed := map[string]int{}
+	const takes = 120
+	for i := range takes {
+		r.after((4 * time.Hour).Microseconds())
+		if i == takes/2 {
+			says(assign.Terms{Calendar: assign.Calendar{Starts: "25", TimeZone: "UTC"}, Numbers: []assign.Numbers{{Limit: "month", Requests: 9}}})
+		}
+		for _, tenant := range []string{"x", "other"} {
+			if !r.take(asking("tenant="+tenant, 1)).Denied {
+				allowed[tenant]++
+			}
+		}
+	}
+	if allowed["x"] != 6+9 || allowed["other"] != 6+6 { // of the months before and after
+		t.Errorf("%v are allowed", allowed)
+	}
+	denied := uint64(2*takes - allowed["x"] - allowed["other"])
+	got := replayed(t, replay.Options{Limits: rulesOf(t, byCalendar)}, r.log)
+	if got.Requests != 2*takes || got.DeniedBefore != denied || got.DeniedAfter != denied {
+		t.Errorf("%+v", got.Totals)
+	}
+	more := replayed(t, replay.Options{Limits: rulesOf(t, strings.Replace(byCalendar, "requests: 6", "requests: 7", 1))}, r.log)
+	if more.DeniedAfter != denied-3 { // one more for each month of other, and for the first of x
+		t.Errorf("with one more a month: %+v", more.Totals)
+	}
+}

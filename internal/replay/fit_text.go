@@ -4,14 +4,20 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
 // numbers formats numbers of the limit for people.
 func (f *Fit) numbers(requests, burst int64) string {
-	text := Grouped(requests) + " per " + period.Format(f.limit.Period)
+	per := period.Format(f.limit.Period)
+	if c := f.limit.Calendar; c.Unit != bucket.NoCalendar {
+		per = words.Calendar(c)
+	}
+	text := Grouped(requests) + " per " + per
 	if burst != 0 && burst != requests {
 		text += ", burst " + Grouped(burst)
 	}

@@ -205,7 +205,16 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 	own := assign.Assignment{Terms: assign.Terms{Unlimited: d.Unlimited}}
 	for i := range d.Limits {
 		if n := d.Limits[i].Numbers; n != nil && n.Assigned {
-			own.Numbers = append(own.Numbers, assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst})
+			numbers := assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst}
+			if n.Calendar != "" {
+				numbers.Period = 0 // that of a limit by calendar follows from it
+				filed := recorded.limitNamed(numbers.Limit, l, d)
+				addCalendar(&own.Calendar, n, filed)
+				if filed != nil && filed.Requests == n.Requests {
+					continue // only its windows were assigned
+				}
+			}
+			own.Numbers = append(own.Numbers, numbers)
 		}
 	}
 	if own.HasMore() {
@@ -213,6 +222,40 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 		s.found.Own = &s.own
 	}
 	return &s.found
+}
+
+// addCalendar adds what was assigned of a limit's windows: where they differ from those that
+// the limit had in its file, which may be nil. All limits of a descriptor share one
+// calendar.
+func addCalendar(to *assign.Calendar, n *decisionlog.Numbers, filed *bucket.Limit) {
+	if filed == nil || filed.Calendar.Unit == bucket.NoCalendar {
+		to.TimeZone, to.Starts = n.TimeZone, n.Starts
+		return
+	}
+	if c := filed.Calendar; n.TimeZone != c.Zone.String() {
+		to.TimeZone = n.TimeZone
+	}
+	if c := filed.Calendar; n.Starts != c.Starts.In(c.Unit) {
+		to.Starts = n.Starts
+	}
+}
+
+// limitNamed returns the limit of that name that a descriptor's rule or plan had in its
+// file when it was recorded, or nil.
+func (d *decider) limitNamed(name string, l *decisionlog.Line, of *decisionlog.Descriptor) *bucket.Limit {
+	rule := d.rule(l, of)
+	if rule != nil && rule.Plans != nil {
+		rule = rule.Plans.Plan(of.Plan)
+	}
+	if rule == nil {
+		return nil
+	}
+	for _, filed := range rule.Limits {
+		if filed.Name == name {
+			return filed
+		}
+	}
+	return nil
 }
 
 // limitName returns the name of a limit as in a file: a line has the algorithm of a limit

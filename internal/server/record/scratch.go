@@ -63,9 +63,13 @@ func (s *scratch) descriptor() *descriptor {
 
 // numbers notes the numbers of a limit that no file has.
 func (s *scratch) numbers(limit int, l *bucket.Limit, isAssigned bool) {
-	s.assigned = append(s.assigned, decisionlog.Numbers{
+	n := decisionlog.Numbers{
 		Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: isAssigned,
-	})
+	}
+	if c := l.Calendar; c.Unit != bucket.NoCalendar {
+		n.Calendar, n.Starts, n.TimeZone = c.Unit.String(), c.Starts.In(c.Unit), c.Zone.String()
+	}
+	s.assigned = append(s.assigned, n)
 	s.numbersOf = append(s.numbersOf, limit)
 }
 
