@@ -250,7 +250,7 @@ func TestCheckShowsLimitsAndTheirErrors(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("check of the examples exits with %d: %q", code, stderr)
 	}
-	for _, want := range []string{"domain api (", "10 at once, then one every 6s", "5 at once, then 2 a second", "10,000 requests every 30 days", "unlimited", "keys placed by tenant"} {
+	for _, want := range []string{"domain api (", "10 at once, then one every 6s", "5 at once, then 2 a second", "10,000 requests a calendar month in UTC, next reset ", "unlimited", "keys placed by tenant"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table lacks %q:\n%s", want, out)
 		}
