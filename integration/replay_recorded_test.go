@@ -193,11 +193,11 @@ func TestRecordedRunIsReplayed(t *testing.T) {
 	}{
 		{"memory", func() []string {
 			return []string{"--limits-quota-mode", "--limits-unmatched", "deny", "--limits-lenient"}
-		}, 30_000, 3},
-		{"redis", func() []string { return redisFlags("single", redistest.Single(t)) }, 30_000, 3},
+		}, 12_000, 3},
+		{"redis", func() []string { return redisFlags("single", redistest.Single(t)) }, 12_000, 3},
 		// The limits of one descriptor are on one node. Parts of a request on several
 		// nodes are decided each at a moment of its own, and a replay decides them at once.
-		{"cluster", func() []string { return redisFlags("cluster", redistest.Cluster(t)...) }, 15_000, 1},
+		{"cluster", func() []string { return redisFlags("cluster", redistest.Cluster(t)...) }, 6_000, 1},
 	} {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
