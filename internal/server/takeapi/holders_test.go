@@ -74,7 +74,7 @@ func TestSlotsAreTakenAndReleased(t *testing.T) {
 	for _, c := range []struct {
 		holder string
 		want   ratelimitv1.Released
-		left   uint32
+		left   uint64
 	}{
 		{"3", ratelimitv1.Released_RELEASED_NOTHING, 0},
 		{"2", ratelimitv1.Released_RELEASED_SLOT, 1},

@@ -1580,7 +1580,7 @@ type ReleasedLimit struct {
 	Name     string   `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Released Released `protobuf:"varint,3,opt,name=released,proto3,enum=ratelimit.v1.Released" json:"released,omitempty"`
 	// What could be taken at once then.
-	Remaining     uint32 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Remaining     uint64 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1636,7 +1636,7 @@ func (x *ReleasedLimit) GetReleased() Released {
 	return Released_RELEASED_UNSPECIFIED
 }
 
-func (x *ReleasedLimit) GetRemaining() uint32 {
+func (x *ReleasedLimit) GetRemaining() uint64 {
 	if x != nil {
 		return x.Remaining
 	}
@@ -1996,7 +1996,7 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
 	"\breleased\x18\x03 \x01(\x0e2\x16.ratelimit.v1.ReleasedR\breleased\x12\x1c\n" +
-	"\tremaining\x18\x04 \x01(\rR\tremaining\"E\n" +
+	"\tremaining\x18\x04 \x01(\x04R\tremaining\"E\n" +
 	"\x11TakeStreamRequest\x120\n" +
 	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"\xda\x01\n" +
 	"\fNumberedTake\x12\x16\n" +
