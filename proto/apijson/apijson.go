@@ -1,8 +1,8 @@
 // Package apijson writes messages of the API in JSON, as protojson does but with numbers as
-// numbers: protojson writes 64-bit integers as texts. The numbers of limits are at most
-// 2^52, which every reader of JSON reads exactly. Other 64-bit integers, such as the
-// moments that a give-back names, stay texts. protojson reads both. It imports nothing of
-// the project.
+// numbers: protojson writes 64-bit integers as texts. The numbers of limits, and costs, are
+// at most 2^52, which every reader of JSON reads exactly. Other 64-bit integers, such as the
+// moments that a give-back names, and counts since a daemon's start, stay texts. protojson
+// reads both. It imports nothing of the project.
 package apijson
 
 import (
@@ -14,16 +14,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// IsNumber reports whether a field is a number of a limit.
+// IsNumber reports whether a field is a number of a limit, or a cost.
 func IsNumber(f protoreflect.FieldDescriptor) bool {
 	return f.Kind() == protoreflect.Uint64Kind && isName(string(f.Name())) && isOfAPI(f.Parent())
 }
 
-// isName reports whether fields of this name are numbers of limits. All names are the same
-// in JSON and in .proto files.
+// isName reports whether fields of this name are numbers, unless they hold messages. All
+// names are the same in JSON and in .proto files.
 func isName(name string) bool {
 	switch name {
-	case "requests", "burst", "capacity", "remaining":
+	case "requests", "burst", "capacity", "remaining", "cost", "returned", "added", "takes":
 		return true
 	}
 	return false
@@ -33,8 +33,8 @@ func isOfAPI(d protoreflect.Descriptor) bool {
 	return strings.HasPrefix(string(d.ParentFile().Package()), "ratelimit.")
 }
 
-// Marshal returns a message as protojson writes it with these options, except that the
-// numbers of limits are numbers. Messages that are not of the API are as protojson writes
+// Marshal returns a message as protojson writes it with these options, except that numbers
+// are numbers. Messages that are not of the API are as protojson writes
 // them.
 func Marshal(o protojson.MarshalOptions, m proto.Message) ([]byte, error) {
 	text, err := o.Marshal(m)
@@ -44,7 +44,7 @@ func Marshal(o protojson.MarshalOptions, m proto.Message) ([]byte, error) {
 	return unquote(text), nil
 }
 
-// unquote takes the quotes off the numbers of limits, in place. In JSON only the name of a
+// unquote takes the quotes off the numbers, in place. In JSON only the name of a
 // field precedes a colon, and the API has no fields whose names callers choose.
 func unquote(text []byte) []byte {
 	out := text[:0]

@@ -38,6 +38,14 @@ func messages(text string, n uint64) []proto.Message {
 			{Hints: []string{text}, Limits: []*adminv1.ExplainedLimit{{Limit: &adminv1.RuleLimit{Name: text, Requests: n, Capacity: n}, Remaining: n}}},
 		}},
 		&ratelimitv1.GiveBackResponse{},
+		&ratelimitv1.SettleResponse{Settled: true, Limits: []*ratelimitv1.SettledLimit{
+			{Name: text, Settled: true, Returned: n, Added: n / 3, Takes: n % 5, Remaining: n}, {},
+		}},
+		&ratelimitv1.ReleaseResponse{Limits: []*ratelimitv1.ReleasedLimit{{Name: text, Released: ratelimitv1.Released_RELEASED_SLOT, Remaining: n}, {}}},
+		&ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{{Domain: text, Id: "takes"}, {}, {Id: text}}},
+		&ratelimitv1.TakeManyResponse{Results: []*ratelimitv1.TakeResult{
+			{Result: &ratelimitv1.TakeResult_Settled{Settled: &ratelimitv1.SettleResponse{Limits: []*ratelimitv1.SettledLimit{{Name: text, Takes: n}}}}},
+		}},
 	}
 }
 
@@ -103,16 +111,24 @@ func asNumbers(v any, name string) any {
 			v[i] = asNumbers(of, "")
 		}
 	case string:
-		switch name {
-		case "requests", "burst", "capacity", "remaining":
+		if isNumber(name) {
 			return json.Number(v)
 		}
 	}
 	return v
 }
 
-// Whatever a message of the API holds: a field that is called like a number of a limit is
-// one, and no field has names that somebody else chooses.
+// isNumber reports whether fields of this name are numbers.
+func isNumber(name string) bool {
+	switch name {
+	case "requests", "burst", "capacity", "remaining", "cost", "returned", "added", "takes":
+		return true
+	}
+	return false
+}
+
+// Whatever a message of the API holds: a field that is called like a number is one, or
+// holds messages, and no field has names that somebody else chooses.
 func TestEachFieldOfThatNameIsANumber(t *testing.T) {
 	numbers := map[string]int{}
 	seen := map[protoreflect.FullName]bool{}
@@ -124,16 +140,14 @@ func TestEachFieldOfThatNameIsANumber(t *testing.T) {
 		seen[m.FullName()] = true
 		for i := range m.Fields().Len() {
 			f := m.Fields().Get(i)
-			switch f.Name() {
-			case "requests", "burst", "capacity", "remaining":
+			switch {
+			case isNumber(string(f.Name())) && f.Message() == nil:
 				numbers[string(f.Name())]++
 				if !apijson.IsNumber(f) || f.IsList() || f.JSONName() != string(f.Name()) {
 					t.Errorf("%s is no number", f.FullName())
 				}
-			default:
-				if apijson.IsNumber(f) {
-					t.Errorf("%s is a number", f.FullName())
-				}
+			case apijson.IsNumber(f):
+				t.Errorf("%s is a number", f.FullName())
 			}
 			if f.IsMap() || f.Message() != nil && f.Message().FullName() == "google.protobuf.Struct" {
 				t.Errorf("%s has names that are not those of fields", f.FullName())
@@ -148,7 +162,7 @@ func TestEachFieldOfThatNameIsANumber(t *testing.T) {
 			visit(file.Messages().Get(i))
 		}
 	}
-	if len(numbers) != 4 || numbers["requests"] < 4 {
+	if len(numbers) != 8 || numbers["requests"] < 4 {
 		t.Errorf("only these fields were seen: %v", numbers)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/openapitest"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
+	"github.com/ratelimitd/ratelimitd/proto/apijson"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -136,8 +137,7 @@ func TestOpenAPISchemasAreTheMessages(t *testing.T) {
 	}
 }
 
-// The handlers accept the examples, and protobuf JSON writes them the same
-// way.
+// The handlers accept the examples, and they are written as answers are.
 func TestOpenAPIExamplesAreAccepted(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.OneLimit)
@@ -145,24 +145,28 @@ func TestOpenAPIExamplesAreAccepted(t *testing.T) {
 	for path, operations := range doc.Paths {
 		for method, o := range operations {
 			c := o.RequestBody.Content["application/json"]
-			if found := doc.Violations(c.Schema, path, c.Example); c.Example == nil || len(found) > 0 {
-				t.Errorf("%s: the example %v: %v", path, c.Example, found)
-			}
 			body, err := json.Marshal(c.Example)
 			if err != nil {
 				t.Fatal(err)
+			}
+			var example any // with numbers as JSON has them
+			if err := json.Unmarshal(body, &example); err != nil {
+				t.Fatal(err)
+			}
+			if found := doc.Violations(c.Schema, path, example); example == nil || len(found) > 0 {
+				t.Errorf("%s: the example %v: %v", path, example, found)
 			}
 			m := dynamicpb.NewMessage(methods()[o.ID].Input())
 			if err := protojson.Unmarshal(body, m); err != nil {
 				t.Fatal(err)
 			}
-			again, err := protojson.Marshal(m)
+			again, err := apijson.Marshal(protojson.MarshalOptions{}, m)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var back any
-			if err := json.Unmarshal(again, &back); err != nil || !reflect.DeepEqual(back, c.Example) {
-				t.Errorf("%s: %v came back as %v, %v", path, c.Example, back, err)
+			if err := json.Unmarshal(again, &back); err != nil || !reflect.DeepEqual(back, example) {
+				t.Errorf("%s: %v came back as %v, %v", path, example, back, err)
 			}
 			if p := d.Fetch(strings.ToUpper(method), "http", path, strings.NewReader(string(body))); p.Code != http.StatusOK {
 				t.Errorf("%s: the example got %d %s", path, p.Code, p.Body)
@@ -174,7 +178,10 @@ func TestOpenAPIExamplesAreAccepted(t *testing.T) {
 // The document describes every answer of the handlers, with each status.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	t.Parallel()
-	answering := servertest.Start(t, servertest.TakeLimits)
+	answering := servertest.Start(t, servertest.TakeLimits+`
+  - {key: month, rate_limit: {requests: 4, calendar: month}}
+  - {key: worker, descriptors: [{key: job, rate_limit: {name: jobs, algorithm: concurrency, requests: 1, hold: 1m}}]}
+`)
 	doc := openAPI(t, answering)
 	noRefunds := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.Requests.Refunds = false })
 	failing := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) {
@@ -223,6 +230,12 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 		{answering, "/v1/settle", body(servertest.Settling("another", "paid=s:1", "several=x:2")), 200},
 		{answering, "/v1/settle", body(servertest.Settling("one", "paid=s")), 400},
 		{answering, "/v1/settle", "[]", 400},
+		{answering, "/v1/take", body(servertest.Taking("month=x")), 200},
+		{answering, "/v1/take", body(servertest.Taking("worker=x,job=1")), 200},
+		{answering, "/v1/take", body(servertest.Taking("worker=x,job=2")), 429},
+		{answering, "/v1/release", body(servertest.Taking("worker=x,job=1")), 200},
+		{answering, "/v1/release", body(servertest.Taking("worker=x,job=1", "free=x")), 200},
+		{answering, "/v1/release", body(servertest.Taking("worker=x,job=")), 400},
 		{failing, "/v1/take", body(servertest.Taking("gcra=x")), 503},
 		{failing, "/v1/take", body(servertest.Taking("gcra=x:2")), 500},
 	} {
