@@ -293,6 +293,9 @@ func TestUnreadableBill(t *testing.T) {
 		if err := s.Settle(t.Context(), reserved.ID, []bucket.Hit{x}, make([]bucket.Settled, 1)); err == nil {
 			t.Errorf("with the bill %q it is settled", garbage)
 		}
+		if b, _, err := s.Bill(t.Context(), reserved.ID, &x); err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("the bill %q is read as %+v, %v", garbage, b, err)
+		}
 	}
 	x.Cost = 1
 	if d := take(t, s, x)[0]; d.Remaining != 99 {

@@ -28,6 +28,7 @@ func RunReservations(t *testing.T, h Harness) {
 		{"large settlements", largeSettlements},
 		{"settlements of several daemons", settlementsOfDaemons},
 		{"an ID is known for as long as it lasts", knownAsLongAsItLasts},
+		{"a bill says what is charged", billSaysWhatIsCharged},
 		{"nothing goes back into another window", notIntoAnotherWindow},
 		{"a bucket gives back what it has not refilled", bucketGivesBackTheRest},
 		{"new numbers give back nothing of before", newNumbersGiveNothingBack},

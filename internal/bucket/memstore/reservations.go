@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"hash/maphash"
 	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -154,6 +155,19 @@ func (s *Store) settle(g *group, i int, clock int64, r *reservation) bucket.Sett
 		g.shard(s, i).reserved.remove(s, r)
 	}
 	return done
+}
+
+// Bill returns what the takes of an ID have charged to the hit's state, and the clock; the
+// zero Bill if nothing is known of the ID.
+func (s *Store) Bill(_ context.Context, id string, h *bucket.Hit) (b bucket.Bill, clock int64, _ error) {
+	sh := &s.shards[s.shardOf(maphash.Bytes(s.seed, h.Key))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	clock = s.clock()
+	if r := sh.reserved.index[string(bucket.AppendBill(nil, h.Key, id))]; r != nil && r.bill.IsKnown(clock) {
+		b = r.bill
+	}
+	return b, clock, nil
 }
 
 func (rs *reservations) add(r *reservation) {
