@@ -38,6 +38,8 @@ type Options struct {
 	Unsure prometheus.Counter
 	// Holders lists the holders of inspected subjects; nil lists none.
 	Holders HolderLister
+	// Bills tells what an inspected ID has charged; nil tells nothing.
+	Bills BillReader
 	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
 	// Loading returns why the assignments are not known yet, or nil; it may be nil.

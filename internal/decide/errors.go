@@ -20,7 +20,8 @@ const (
 	Forbidden
 	// Changed: the limits are no longer those that the call refers to.
 	Changed
-	// NotReady: limits or assignments are not loaded yet.
+	// NotReady: limits or assignments are not loaded yet, or the store does not tell what
+	// was asked.
 	NotReady
 )
 

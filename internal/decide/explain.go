@@ -85,6 +85,9 @@ type ExplainedLimit struct {
 	Shadow bool
 	// Held are the holders of an inspected subject.
 	Held bucket.Held
+	// Billed is what the call's ID has charged; nil if the store knows of nothing, and
+	// for a limit whose charges are not settled.
+	Billed *Billed
 	// OnStoreFailure is what a failure of the store would do, in words.
 	OnStoreFailure string
 }
@@ -101,11 +104,15 @@ const (
 
 // Explain says what a checked call would get from Decide at this moment. It finds
 // the limits as Decide does and only looks at the states: it charges nothing,
-// remembers nothing and counts nothing. Its error is one that Decide would return.
+// remembers nothing and counts nothing. Its error is one that Decide would return, or for
+// a call with an ID NotReady.
 func (d *Decider) Explain(ctx context.Context, c *Call) (*Explanation, error) {
 	x, e, err := d.explainNow(ctx, c)
 	if err == nil && x.isInspected {
 		x.listHolders(ctx, e)
+	}
+	if err == nil && c.ID != "" {
+		err = x.listBills(ctx, e)
 	}
 	return e, err
 }
@@ -262,10 +269,12 @@ func (x *explaining) verdict(o *Outcome) Verdict {
 
 // Inspect explains every limit of one subject, as a peek: each decision says what a
 // cost of 1 would get. Where the last entry names a holder, its value may be empty: then
-// the subject is looked at, and else this holder.
-func (d *Decider) Inspect(ctx context.Context, domain string, entries []bucket.Entry) (*Explanation, error) {
+// the subject is looked at, and else this holder. An id, if it is not empty, is one whose
+// charges are shown too; owner is the name of the caller who took with it, if callers have
+// names.
+func (d *Decider) Inspect(ctx context.Context, domain string, entries []bucket.Entry, id, owner string) (*Explanation, error) {
 	c := d.NewCall()
-	c.Domain, c.isInspected = domain, true
+	c.Domain, c.ID, c.Owner, c.isInspected = domain, id, owner, true
 	c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries, HasHits: true})
 	if err := c.Check(false); err != nil {
 		return nil, err

@@ -380,14 +380,14 @@ func TestExplainFailsAsDecideDoes(t *testing.T) {
 func TestInspectShowsTheStates(t *testing.T) {
 	r := newRig(t, explained)
 	r.take(asking("user=x", 3))
-	x, err := r.Inspect(context.Background(), "d", entries("user=x"))
+	x, err := r.Inspect(context.Background(), "d", entries("user=x"), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if l := x.Descriptors[0].Limits; len(l) != 2 || l[0].Remaining != 0 || l[0].RetryAfter != 20*time.Second || l[1].Remaining != 97 {
 		t.Errorf("got %s", show(x))
 	}
-	if _, err := r.Inspect(context.Background(), "", entries("user=x")); kindOf(err) != decide.Invalid {
+	if _, err := r.Inspect(context.Background(), "", entries("user=x"), "", ""); kindOf(err) != decide.Invalid {
 		t.Errorf("without a domain: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
@@ -34,6 +35,9 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 		return nil, err
 	}
 	defer c.Release()
+	if c.Owner, err = ownerOf(r); err != nil {
+		return nil, err
+	}
 	if err := c.Check(false); err != nil {
 		return nil, endpoint.Status(err)
 	}
@@ -53,7 +57,11 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 	if err := accounts.ConnectionOf(ctx).Reserve(ctx, maxExplanation); err != nil {
 		return nil, err
 	}
-	x, err := a.Decider.Inspect(ctx, r.GetDomain(), entriesOf(r.GetEntries()))
+	owner, err := ownerOf(r)
+	if err != nil {
+		return nil, err
+	}
+	x, err := a.Decider.Inspect(ctx, r.GetDomain(), entriesOf(r.GetEntries()), r.GetId(), owner)
 	if err != nil {
 		return nil, unexplained(err)
 	}
@@ -62,6 +70,14 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 	}
 	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x, a.Now()).GetDescriptors()[0]}
 	return m, holdWhole(ctx, m, maxExplanation)
+}
+
+// ownerOf returns whose ID a request names.
+func ownerOf(r interface{ GetCaller() string }) (string, error) {
+	if n := len(r.GetCaller()); n > yamlfile.MaxName {
+		return "", endpoint.Invalid("caller: found %d bytes; allowed: a name in the callers file, of at most %d", n, yamlfile.MaxName)
+	}
+	return r.GetCaller(), nil
 }
 
 // unexplained returns the status of an error of the decider.
@@ -157,6 +173,9 @@ func explainedLimit(l *decide.ExplainedLimit, now time.Time) *adminv1.ExplainedL
 	}
 	for _, h := range l.Held.First {
 		m.Holders = append(m.Holders, &adminv1.Holder{Holder: strings.ToValidUTF8(h.Holder, "\uFFFD"), Left: durationpb.New(h.Left)})
+	}
+	if b := l.Billed; b != nil {
+		m.Bill = &adminv1.Bill{Cost: uint64(b.Total()), Takes: uint64(b.Takes), Left: durationpb.New(time.Duration(b.Until-b.Clock) * time.Microsecond)}
 	}
 	return m
 }

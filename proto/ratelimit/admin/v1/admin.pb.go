@@ -1194,8 +1194,11 @@ func (x *RuleLimit) GetCalendar() *v1.Calendar {
 
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The very request that one would send.
-	Take          *v1.TakeRequest `protobuf:"bytes,1,opt,name=take,proto3" json:"take,omitempty"`
+	// The very request that one would send. If it has an id, what takes with this id have
+	// charged is told of each limit; settle_within says nothing.
+	Take *v1.TakeRequest `protobuf:"bytes,1,opt,name=take,proto3" json:"take,omitempty"`
+	// Whose id it is, where callers have names (api.callers_file): each has ids of its own.
+	Caller        string `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1235,6 +1238,13 @@ func (x *ExplainRequest) GetTake() *v1.TakeRequest {
 		return x.Take
 	}
 	return nil
+}
+
+func (x *ExplainRequest) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
 }
 
 type ExplainResponse struct {
@@ -1689,7 +1699,11 @@ type ExplainedLimit struct {
 	// was asked about, if it holds.
 	Holders []*Holder `protobuf:"bytes,14,rep,name=holders,proto3" json:"holders,omitempty"`
 	// How many hold slots.
-	HoldersTotal  uint32 `protobuf:"varint,15,opt,name=holders_total,json=holdersTotal,proto3" json:"holders_total,omitempty"`
+	HoldersTotal uint32 `protobuf:"varint,15,opt,name=holders_total,json=holdersTotal,proto3" json:"holders_total,omitempty"`
+	// What takes with the id that was asked about have charged. Not there: nothing is known
+	// of it, since nothing was taken with it, all of it was denied or given back, or it
+	// was too long ago.
+	Bill          *Bill `protobuf:"bytes,16,opt,name=bill,proto3" json:"bill,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1829,6 +1843,77 @@ func (x *ExplainedLimit) GetHoldersTotal() uint32 {
 	return 0
 }
 
+func (x *ExplainedLimit) GetBill() *Bill {
+	if x != nil {
+		return x.Bill
+	}
+	return nil
+}
+
+// Bill is what takes with an id have charged to a limit.
+type Bill struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is charged: what they took, or what a settlement has made of it.
+	Cost uint64 `protobuf:"varint,1,opt,name=cost,proto3" json:"cost,omitempty"`
+	// How many takes charged it.
+	Takes uint64 `protobuf:"varint,2,opt,name=takes,proto3" json:"takes,omitempty"`
+	// For how long it can still be settled.
+	Left          *durationpb.Duration `protobuf:"bytes,3,opt,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Bill) Reset() {
+	*x = Bill{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bill) ProtoMessage() {}
+
+func (x *Bill) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bill.ProtoReflect.Descriptor instead.
+func (*Bill) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Bill) GetCost() uint64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *Bill) GetTakes() uint64 {
+	if x != nil {
+		return x.Takes
+	}
+	return 0
+}
+
+func (x *Bill) GetLeft() *durationpb.Duration {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
 // Holder has a slot of a limit of requests in flight.
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1842,7 +1927,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1939,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +1952,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Holder) GetHolder() string {
@@ -1888,14 +1973,18 @@ type InspectRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// The subject: a descriptor's entries.
-	Entries       []*v1.Entry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	Entries []*v1.Entry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Tells of each limit what takes with this id have charged to it.
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// As in ExplainRequest.
+	Caller        string `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +1996,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2009,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InspectRequest) GetDomain() string {
@@ -1937,6 +2026,20 @@ func (x *InspectRequest) GetEntries() []*v1.Entry {
 	return nil
 }
 
+func (x *InspectRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *InspectRequest) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
 type InspectResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Descriptor_   *ExplainedDescriptor   `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
@@ -1946,7 +2049,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2061,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2074,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InspectResponse) GetDescriptor_() *ExplainedDescriptor {
@@ -2000,7 +2103,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2115,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2128,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResetRequest) GetDomain() string {
@@ -2089,7 +2192,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2204,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2217,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResetResponse) GetLimits() []string {
@@ -2188,7 +2291,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2303,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2316,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Assignment) GetDomain() string {
@@ -2338,7 +2441,7 @@ type AssignedCalendar struct {
 
 func (x *AssignedCalendar) Reset() {
 	*x = AssignedCalendar{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2453,7 @@ func (x *AssignedCalendar) String() string {
 func (*AssignedCalendar) ProtoMessage() {}
 
 func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2466,7 @@ func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedCalendar.ProtoReflect.Descriptor instead.
 func (*AssignedCalendar) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AssignedCalendar) GetTimeZone() string {
@@ -2406,7 +2509,7 @@ type AssignedNumbers struct {
 
 func (x *AssignedNumbers) Reset() {
 	*x = AssignedNumbers{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2521,7 @@ func (x *AssignedNumbers) String() string {
 func (*AssignedNumbers) ProtoMessage() {}
 
 func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2534,7 @@ func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedNumbers.ProtoReflect.Descriptor instead.
 func (*AssignedNumbers) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AssignedNumbers) GetLimit() string {
@@ -2487,7 +2590,7 @@ type PutAssignmentsRequest struct {
 
 func (x *PutAssignmentsRequest) Reset() {
 	*x = PutAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2602,7 @@ func (x *PutAssignmentsRequest) String() string {
 func (*PutAssignmentsRequest) ProtoMessage() {}
 
 func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2615,7 @@ func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutAssignmentsRequest) GetPuts() []*PutAssignment {
@@ -2558,7 +2661,7 @@ type PutAssignment struct {
 
 func (x *PutAssignment) Reset() {
 	*x = PutAssignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2673,7 @@ func (x *PutAssignment) String() string {
 func (*PutAssignment) ProtoMessage() {}
 
 func (x *PutAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2686,7 @@ func (x *PutAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignment.ProtoReflect.Descriptor instead.
 func (*PutAssignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PutAssignment) GetAssignment() *Assignment {
@@ -2616,7 +2719,7 @@ type PatchAssignmentsRequest struct {
 
 func (x *PatchAssignmentsRequest) Reset() {
 	*x = PatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2731,7 @@ func (x *PatchAssignmentsRequest) String() string {
 func (*PatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2744,7 @@ func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PatchAssignmentsRequest) GetPatches() []*AssignmentPatch {
@@ -2695,7 +2798,7 @@ type AssignmentPatch struct {
 
 func (x *AssignmentPatch) Reset() {
 	*x = AssignmentPatch{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2810,7 @@ func (x *AssignmentPatch) String() string {
 func (*AssignmentPatch) ProtoMessage() {}
 
 func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2823,7 @@ func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentPatch.ProtoReflect.Descriptor instead.
 func (*AssignmentPatch) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AssignmentPatch) GetAssignment() *Assignment {
@@ -2771,7 +2874,7 @@ type PatchAssignmentsResponse struct {
 
 func (x *PatchAssignmentsResponse) Reset() {
 	*x = PatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2886,7 @@ func (x *PatchAssignmentsResponse) String() string {
 func (*PatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2899,7 @@ func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PatchAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2835,7 +2938,7 @@ type PutAssignmentsResponse struct {
 
 func (x *PutAssignmentsResponse) Reset() {
 	*x = PutAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2950,7 @@ func (x *PutAssignmentsResponse) String() string {
 func (*PutAssignmentsResponse) ProtoMessage() {}
 
 func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2963,7 @@ func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PutAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2906,7 +3009,7 @@ type AssignmentChange struct {
 
 func (x *AssignmentChange) Reset() {
 	*x = AssignmentChange{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3021,7 @@ func (x *AssignmentChange) String() string {
 func (*AssignmentChange) ProtoMessage() {}
 
 func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3034,7 @@ func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentChange.ProtoReflect.Descriptor instead.
 func (*AssignmentChange) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AssignmentChange) GetOutcome() ChangeOutcome {
@@ -2986,7 +3089,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3101,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3114,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetAssignmentRequest) GetDomain() string {
@@ -3037,7 +3140,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3152,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3165,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() *Assignment {
@@ -3092,7 +3195,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3207,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3220,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListAssignmentsRequest) GetDomain() string {
@@ -3176,7 +3279,7 @@ type ListAssignmentsResponse struct {
 
 func (x *ListAssignmentsResponse) Reset() {
 	*x = ListAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3291,7 @@ func (x *ListAssignmentsResponse) String() string {
 func (*ListAssignmentsResponse) ProtoMessage() {}
 
 func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3304,7 @@ func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAssignmentsResponse) GetAssignments() []*Assignment {
@@ -3242,7 +3345,7 @@ type DeleteAssignmentRequest struct {
 
 func (x *DeleteAssignmentRequest) Reset() {
 	*x = DeleteAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3357,7 @@ func (x *DeleteAssignmentRequest) String() string {
 func (*DeleteAssignmentRequest) ProtoMessage() {}
 
 func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3370,7 @@ func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteAssignmentRequest) GetDomain() string {
@@ -3324,7 +3427,7 @@ type DeleteAssignmentResponse struct {
 
 func (x *DeleteAssignmentResponse) Reset() {
 	*x = DeleteAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3439,7 @@ func (x *DeleteAssignmentResponse) String() string {
 func (*DeleteAssignmentResponse) ProtoMessage() {}
 
 func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3452,7 @@ func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
@@ -3383,7 +3486,7 @@ type WatchAssignmentsRequest struct {
 
 func (x *WatchAssignmentsRequest) Reset() {
 	*x = WatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3498,7 @@ func (x *WatchAssignmentsRequest) String() string {
 func (*WatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3511,7 @@ func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchAssignmentsRequest) GetDomain() string {
@@ -3427,7 +3530,7 @@ type WatchAssignmentsResponse struct {
 
 func (x *WatchAssignmentsResponse) Reset() {
 	*x = WatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3439,7 +3542,7 @@ func (x *WatchAssignmentsResponse) String() string {
 func (*WatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3452,7 +3555,7 @@ func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchAssignmentsResponse) GetRecord() *AuditRecord {
@@ -3470,7 +3573,7 @@ type ListDaemonsRequest struct {
 
 func (x *ListDaemonsRequest) Reset() {
 	*x = ListDaemonsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3482,7 +3585,7 @@ func (x *ListDaemonsRequest) String() string {
 func (*ListDaemonsRequest) ProtoMessage() {}
 
 func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3495,7 +3598,7 @@ func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsRequest.ProtoReflect.Descriptor instead.
 func (*ListDaemonsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 type ListDaemonsResponse struct {
@@ -3511,7 +3614,7 @@ type ListDaemonsResponse struct {
 
 func (x *ListDaemonsResponse) Reset() {
 	*x = ListDaemonsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3626,7 @@ func (x *ListDaemonsResponse) String() string {
 func (*ListDaemonsResponse) ProtoMessage() {}
 
 func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3639,7 @@ func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsResponse.ProtoReflect.Descriptor instead.
 func (*ListDaemonsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListDaemonsResponse) GetDaemons() []*Daemon {
@@ -3588,7 +3691,7 @@ type Daemon struct {
 
 func (x *Daemon) Reset() {
 	*x = Daemon{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3703,7 @@ func (x *Daemon) String() string {
 func (*Daemon) ProtoMessage() {}
 
 func (x *Daemon) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3716,7 @@ func (x *Daemon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daemon.ProtoReflect.Descriptor instead.
 func (*Daemon) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Daemon) GetId() string {
@@ -3708,7 +3811,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3720,7 +3823,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3733,7 +3836,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListAuditRequest) GetDomain() string {
@@ -3776,7 +3879,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3891,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3904,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -3841,7 +3944,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +3956,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +3969,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AuditRecord) GetId() string {
@@ -3963,7 +4066,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4078,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4091,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -4049,7 +4152,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4061,7 +4164,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4074,7 +4177,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TopResponse) GetSubjects() []*TopSubject {
@@ -4143,7 +4246,7 @@ type TopSubject struct {
 
 func (x *TopSubject) Reset() {
 	*x = TopSubject{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4258,7 @@ func (x *TopSubject) String() string {
 func (*TopSubject) ProtoMessage() {}
 
 func (x *TopSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4271,7 @@ func (x *TopSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopSubject.ProtoReflect.Descriptor instead.
 func (*TopSubject) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TopSubject) GetDomain() string {
@@ -4271,9 +4374,10 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x10on_store_failure\x18\a \x01(\tR\x0eonStoreFailure\x129\n" +
 	"\n" +
 	"next_reset\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\tnextReset\x122\n" +
-	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\"?\n" +
+	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\"W\n" +
 	"\x0eExplainRequest\x12-\n" +
-	"\x04take\x18\x01 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\"\xc1\x03\n" +
+	"\x04take\x18\x01 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12\x16\n" +
+	"\x06caller\x18\x02 \x01(\tR\x06caller\"\xc1\x03\n" +
 	"\x0fExplainResponse\x12!\n" +
 	"\fdomain_known\x18\x01 \x01(\bR\vdomainKnown\x12I\n" +
 	"\vdescriptors\x18\x02 \x03(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\vdescriptors\x12\x18\n" +
@@ -4313,7 +4417,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x12\x16\n" +
-	"\x06effect\x18\x02 \x01(\tR\x06effect\"\xed\x04\n" +
+	"\x06effect\x18\x02 \x01(\tR\x06effect\"\x9b\x05\n" +
 	"\x0eExplainedLimit\x123\n" +
 	"\x05limit\x18\x01 \x01(\v2\x1d.ratelimit.admin.v1.RuleLimitR\x05limit\x122\n" +
 	"\x06source\x18\x02 \x01(\x0e2\x1a.ratelimit.admin.v1.SourceR\x06source\x12\x10\n" +
@@ -4332,13 +4436,20 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\rretry_unknown\x18\f \x01(\bR\fretryUnknown\x12?\n" +
 	"\x0efree_at_latest\x18\r \x01(\v2\x19.google.protobuf.DurationR\ffreeAtLatest\x124\n" +
 	"\aholders\x18\x0e \x03(\v2\x1a.ratelimit.admin.v1.HolderR\aholders\x12#\n" +
-	"\rholders_total\x18\x0f \x01(\rR\fholdersTotal\"O\n" +
+	"\rholders_total\x18\x0f \x01(\rR\fholdersTotal\x12,\n" +
+	"\x04bill\x18\x10 \x01(\v2\x18.ratelimit.admin.v1.BillR\x04bill\"_\n" +
+	"\x04Bill\x12\x12\n" +
+	"\x04cost\x18\x01 \x01(\x04R\x04cost\x12\x14\n" +
+	"\x05takes\x18\x02 \x01(\x04R\x05takes\x12-\n" +
+	"\x04left\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04left\"O\n" +
 	"\x06Holder\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12-\n" +
-	"\x04left\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04left\"W\n" +
+	"\x04left\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04left\"\x7f\n" +
 	"\x0eInspectRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
-	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\"Z\n" +
+	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
+	"\x06caller\x18\x04 \x01(\tR\x06caller\"Z\n" +
 	"\x0fInspectResponse\x12G\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\n" +
@@ -4609,7 +4720,7 @@ func file_ratelimit_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(Unmatched)(0),                   // 0: ratelimit.admin.v1.Unmatched
 	(Verdict)(0),                     // 1: ratelimit.admin.v1.Verdict
@@ -4635,173 +4746,176 @@ var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(*Candidate)(nil),                // 21: ratelimit.admin.v1.Candidate
 	(*AppliedAssignment)(nil),        // 22: ratelimit.admin.v1.AppliedAssignment
 	(*ExplainedLimit)(nil),           // 23: ratelimit.admin.v1.ExplainedLimit
-	(*Holder)(nil),                   // 24: ratelimit.admin.v1.Holder
-	(*InspectRequest)(nil),           // 25: ratelimit.admin.v1.InspectRequest
-	(*InspectResponse)(nil),          // 26: ratelimit.admin.v1.InspectResponse
-	(*ResetRequest)(nil),             // 27: ratelimit.admin.v1.ResetRequest
-	(*ResetResponse)(nil),            // 28: ratelimit.admin.v1.ResetResponse
-	(*Assignment)(nil),               // 29: ratelimit.admin.v1.Assignment
-	(*AssignedCalendar)(nil),         // 30: ratelimit.admin.v1.AssignedCalendar
-	(*AssignedNumbers)(nil),          // 31: ratelimit.admin.v1.AssignedNumbers
-	(*PutAssignmentsRequest)(nil),    // 32: ratelimit.admin.v1.PutAssignmentsRequest
-	(*PutAssignment)(nil),            // 33: ratelimit.admin.v1.PutAssignment
-	(*PatchAssignmentsRequest)(nil),  // 34: ratelimit.admin.v1.PatchAssignmentsRequest
-	(*AssignmentPatch)(nil),          // 35: ratelimit.admin.v1.AssignmentPatch
-	(*PatchAssignmentsResponse)(nil), // 36: ratelimit.admin.v1.PatchAssignmentsResponse
-	(*PutAssignmentsResponse)(nil),   // 37: ratelimit.admin.v1.PutAssignmentsResponse
-	(*AssignmentChange)(nil),         // 38: ratelimit.admin.v1.AssignmentChange
-	(*GetAssignmentRequest)(nil),     // 39: ratelimit.admin.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil),    // 40: ratelimit.admin.v1.GetAssignmentResponse
-	(*ListAssignmentsRequest)(nil),   // 41: ratelimit.admin.v1.ListAssignmentsRequest
-	(*ListAssignmentsResponse)(nil),  // 42: ratelimit.admin.v1.ListAssignmentsResponse
-	(*DeleteAssignmentRequest)(nil),  // 43: ratelimit.admin.v1.DeleteAssignmentRequest
-	(*DeleteAssignmentResponse)(nil), // 44: ratelimit.admin.v1.DeleteAssignmentResponse
-	(*WatchAssignmentsRequest)(nil),  // 45: ratelimit.admin.v1.WatchAssignmentsRequest
-	(*WatchAssignmentsResponse)(nil), // 46: ratelimit.admin.v1.WatchAssignmentsResponse
-	(*ListDaemonsRequest)(nil),       // 47: ratelimit.admin.v1.ListDaemonsRequest
-	(*ListDaemonsResponse)(nil),      // 48: ratelimit.admin.v1.ListDaemonsResponse
-	(*Daemon)(nil),                   // 49: ratelimit.admin.v1.Daemon
-	(*ListAuditRequest)(nil),         // 50: ratelimit.admin.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 51: ratelimit.admin.v1.ListAuditResponse
-	(*AuditRecord)(nil),              // 52: ratelimit.admin.v1.AuditRecord
-	(*TopRequest)(nil),               // 53: ratelimit.admin.v1.TopRequest
-	(*TopResponse)(nil),              // 54: ratelimit.admin.v1.TopResponse
-	(*TopSubject)(nil),               // 55: ratelimit.admin.v1.TopSubject
-	(*v1.Entry)(nil),                 // 56: ratelimit.v1.Entry
-	(v1.Algorithm)(0),                // 57: ratelimit.v1.Algorithm
-	(*durationpb.Duration)(nil),      // 58: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 59: google.protobuf.Timestamp
-	(*v1.Calendar)(nil),              // 60: ratelimit.v1.Calendar
-	(*v1.TakeRequest)(nil),           // 61: ratelimit.v1.TakeRequest
+	(*Bill)(nil),                     // 24: ratelimit.admin.v1.Bill
+	(*Holder)(nil),                   // 25: ratelimit.admin.v1.Holder
+	(*InspectRequest)(nil),           // 26: ratelimit.admin.v1.InspectRequest
+	(*InspectResponse)(nil),          // 27: ratelimit.admin.v1.InspectResponse
+	(*ResetRequest)(nil),             // 28: ratelimit.admin.v1.ResetRequest
+	(*ResetResponse)(nil),            // 29: ratelimit.admin.v1.ResetResponse
+	(*Assignment)(nil),               // 30: ratelimit.admin.v1.Assignment
+	(*AssignedCalendar)(nil),         // 31: ratelimit.admin.v1.AssignedCalendar
+	(*AssignedNumbers)(nil),          // 32: ratelimit.admin.v1.AssignedNumbers
+	(*PutAssignmentsRequest)(nil),    // 33: ratelimit.admin.v1.PutAssignmentsRequest
+	(*PutAssignment)(nil),            // 34: ratelimit.admin.v1.PutAssignment
+	(*PatchAssignmentsRequest)(nil),  // 35: ratelimit.admin.v1.PatchAssignmentsRequest
+	(*AssignmentPatch)(nil),          // 36: ratelimit.admin.v1.AssignmentPatch
+	(*PatchAssignmentsResponse)(nil), // 37: ratelimit.admin.v1.PatchAssignmentsResponse
+	(*PutAssignmentsResponse)(nil),   // 38: ratelimit.admin.v1.PutAssignmentsResponse
+	(*AssignmentChange)(nil),         // 39: ratelimit.admin.v1.AssignmentChange
+	(*GetAssignmentRequest)(nil),     // 40: ratelimit.admin.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),    // 41: ratelimit.admin.v1.GetAssignmentResponse
+	(*ListAssignmentsRequest)(nil),   // 42: ratelimit.admin.v1.ListAssignmentsRequest
+	(*ListAssignmentsResponse)(nil),  // 43: ratelimit.admin.v1.ListAssignmentsResponse
+	(*DeleteAssignmentRequest)(nil),  // 44: ratelimit.admin.v1.DeleteAssignmentRequest
+	(*DeleteAssignmentResponse)(nil), // 45: ratelimit.admin.v1.DeleteAssignmentResponse
+	(*WatchAssignmentsRequest)(nil),  // 46: ratelimit.admin.v1.WatchAssignmentsRequest
+	(*WatchAssignmentsResponse)(nil), // 47: ratelimit.admin.v1.WatchAssignmentsResponse
+	(*ListDaemonsRequest)(nil),       // 48: ratelimit.admin.v1.ListDaemonsRequest
+	(*ListDaemonsResponse)(nil),      // 49: ratelimit.admin.v1.ListDaemonsResponse
+	(*Daemon)(nil),                   // 50: ratelimit.admin.v1.Daemon
+	(*ListAuditRequest)(nil),         // 51: ratelimit.admin.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 52: ratelimit.admin.v1.ListAuditResponse
+	(*AuditRecord)(nil),              // 53: ratelimit.admin.v1.AuditRecord
+	(*TopRequest)(nil),               // 54: ratelimit.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 55: ratelimit.admin.v1.TopResponse
+	(*TopSubject)(nil),               // 56: ratelimit.admin.v1.TopSubject
+	(*v1.Entry)(nil),                 // 57: ratelimit.v1.Entry
+	(v1.Algorithm)(0),                // 58: ratelimit.v1.Algorithm
+	(*durationpb.Duration)(nil),      // 59: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
+	(*v1.Calendar)(nil),              // 61: ratelimit.v1.Calendar
+	(*v1.TakeRequest)(nil),           // 62: ratelimit.v1.TakeRequest
 }
 var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	11,  // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
 	8,   // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
 	0,   // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
-	56,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
+	57,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
 	14,  // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
 	8,   // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
 	16,  // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
 	15,  // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
 	16,  // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	57,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	58,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
-	59,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
-	60,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
-	61,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
+	58,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	59,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
+	60,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
+	61,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
+	62,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
 	19,  // 14: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	58,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
-	56,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
+	59,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
+	57,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
 	20,  // 17: ratelimit.admin.v1.ExplainedDescriptor.levels:type_name -> ratelimit.admin.v1.Level
 	14,  // 18: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
 	22,  // 19: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
 	23,  // 20: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
 	1,   // 21: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
 	22,  // 22: ratelimit.admin.v1.ExplainedDescriptor.not_applied:type_name -> ratelimit.admin.v1.AppliedAssignment
-	56,  // 23: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
+	57,  // 23: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
 	21,  // 24: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
 	8,   // 25: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
-	29,  // 26: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	30,  // 26: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
 	16,  // 27: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
 	2,   // 28: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	58,  // 29: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
-	58,  // 30: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
-	58,  // 31: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
-	24,  // 32: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
-	58,  // 33: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
-	56,  // 34: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
-	19,  // 35: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	56,  // 36: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	58,  // 37: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
-	49,  // 38: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	58,  // 39: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
-	56,  // 40: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
-	31,  // 41: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	59,  // 42: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	59,  // 43: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	59,  // 44: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
-	59,  // 45: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
-	59,  // 46: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
-	30,  // 47: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
-	59,  // 48: ratelimit.admin.v1.AssignedCalendar.until:type_name -> google.protobuf.Timestamp
-	58,  // 49: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	59,  // 50: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
-	33,  // 51: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	58,  // 52: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	29,  // 53: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	35,  // 54: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	58,  // 55: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	29,  // 56: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	3,   // 57: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	38,  // 58: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	49,  // 59: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	58,  // 60: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	38,  // 61: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	49,  // 62: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	58,  // 63: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	4,   // 64: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	29,  // 65: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	29,  // 66: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	56,  // 67: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	29,  // 68: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	29,  // 69: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	56,  // 70: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	3,   // 71: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	58,  // 72: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
-	38,  // 73: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	49,  // 74: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	58,  // 75: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
-	52,  // 76: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	49,  // 77: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	59,  // 78: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	59,  // 79: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	59,  // 80: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	56,  // 81: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	52,  // 82: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	59,  // 83: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	5,   // 84: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	56,  // 85: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	29,  // 86: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	29,  // 87: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	6,   // 88: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	7,   // 89: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	55,  // 90: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	58,  // 91: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	49,  // 92: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	56,  // 93: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	9,   // 94: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	12,  // 95: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	17,  // 96: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	25,  // 97: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	27,  // 98: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	32,  // 99: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	34,  // 100: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	39,  // 101: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	41,  // 102: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	43,  // 103: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	45,  // 104: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	47,  // 105: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	50,  // 106: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	53,  // 107: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	10,  // 108: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	13,  // 109: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	18,  // 110: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	26,  // 111: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	28,  // 112: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	37,  // 113: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	36,  // 114: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	40,  // 115: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	42,  // 116: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	44,  // 117: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	46,  // 118: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	48,  // 119: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	51,  // 120: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	54,  // 121: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	108, // [108:122] is the sub-list for method output_type
-	94,  // [94:108] is the sub-list for method input_type
-	94,  // [94:94] is the sub-list for extension type_name
-	94,  // [94:94] is the sub-list for extension extendee
-	0,   // [0:94] is the sub-list for field type_name
+	59,  // 29: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	59,  // 30: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
+	59,  // 31: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
+	25,  // 32: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
+	24,  // 33: ratelimit.admin.v1.ExplainedLimit.bill:type_name -> ratelimit.admin.v1.Bill
+	59,  // 34: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
+	59,  // 35: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
+	57,  // 36: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	19,  // 37: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	57,  // 38: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	59,  // 39: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
+	50,  // 40: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	59,  // 41: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
+	57,  // 42: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	32,  // 43: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	60,  // 44: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	60,  // 45: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	60,  // 46: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
+	60,  // 47: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
+	60,  // 48: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
+	31,  // 49: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	60,  // 50: ratelimit.admin.v1.AssignedCalendar.until:type_name -> google.protobuf.Timestamp
+	59,  // 51: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	60,  // 52: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
+	34,  // 53: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	59,  // 54: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	30,  // 55: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	36,  // 56: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	59,  // 57: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
+	30,  // 58: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	3,   // 59: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	39,  // 60: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	50,  // 61: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	59,  // 62: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	39,  // 63: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	50,  // 64: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	59,  // 65: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
+	4,   // 66: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	30,  // 67: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	30,  // 68: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	57,  // 69: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	30,  // 70: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	30,  // 71: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	57,  // 72: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	3,   // 73: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	59,  // 74: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
+	39,  // 75: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	50,  // 76: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	59,  // 77: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
+	53,  // 78: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	50,  // 79: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	60,  // 80: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	60,  // 81: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	60,  // 82: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	57,  // 83: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	53,  // 84: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	60,  // 85: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	5,   // 86: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	57,  // 87: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	30,  // 88: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	30,  // 89: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	6,   // 90: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	7,   // 91: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	56,  // 92: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	59,  // 93: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	50,  // 94: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	57,  // 95: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	9,   // 96: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	12,  // 97: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	17,  // 98: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	26,  // 99: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	28,  // 100: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	33,  // 101: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	35,  // 102: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	40,  // 103: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	42,  // 104: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	44,  // 105: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	46,  // 106: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	48,  // 107: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	51,  // 108: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	54,  // 109: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	10,  // 110: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	13,  // 111: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	18,  // 112: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	27,  // 113: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	29,  // 114: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	38,  // 115: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	37,  // 116: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	41,  // 117: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	43,  // 118: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	45,  // 119: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	47,  // 120: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	49,  // 121: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	52,  // 122: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	55,  // 123: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	110, // [110:124] is the sub-list for method output_type
+	96,  // [96:110] is the sub-list for method input_type
+	96,  // [96:96] is the sub-list for extension type_name
+	96,  // [96:96] is the sub-list for extension extendee
+	0,   // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }
@@ -4810,14 +4924,14 @@ func file_ratelimit_admin_v1_admin_proto_init() {
 		return
 	}
 	file_ratelimit_admin_v1_admin_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ratelimit_admin_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_ratelimit_admin_v1_admin_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_admin_v1_admin_proto_rawDesc), len(file_ratelimit_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
