@@ -169,7 +169,7 @@ func (d *Decider) countReserved(c *Call) {
 }
 
 // countSettled counts a settlement, and in the rules the costs that were returned and
-// added.
+// added. Who had the most counts what was added, as a charge, and never less.
 func (d *Decider) countSettled(c *Call) {
 	if n := d.Settlements; n != nil {
 		switch {
@@ -182,15 +182,23 @@ func (d *Decider) countSettled(c *Call) {
 			n.Settled.Inc()
 		}
 	}
+	used := int64(0) // what was added to at least one limit of the descriptor
 	for i := range c.Settled {
 		s := &c.Settled[i]
 		o := &c.Outcomes[s.Descriptor]
-		if o.Rule == nil || !s.IsKnown {
+		if o.Rule == nil {
 			continue
 		}
-		counts := o.Rule.Counts.Limit(o.LimitName(s.Limit), s.Limit)
-		counts.Returned.Add(uint64(min(s.Returned, bucket.MaxRequests)))
-		counts.Added.Add(uint64(min(s.Added, bucket.MaxRequests)))
+		if s.IsKnown {
+			counts := o.Rule.Counts.Limit(o.LimitName(s.Limit), s.Limit)
+			counts.Returned.Add(uint64(min(s.Returned, bucket.MaxRequests)))
+			counts.Added.Add(uint64(min(s.Added, bucket.MaxRequests)))
+			used = max(used, min(s.Added, bucket.MaxRequests))
+		}
+		if i == len(c.Settled)-1 || c.Settled[i+1].Descriptor != s.Descriptor {
+			d.Tops.add(o.Rule, o.Subject, c.Began, false, used)
+			used = 0
+		}
 	}
 }
 

@@ -93,6 +93,31 @@ func TestTopTellsWhoWasDenied(t *testing.T) {
 	}
 }
 
+// A reservation counts as what it reserved, what a settlement adds to it counts too, and a
+// slot counts once, however often it is renewed.
+func TestTopCountsWhatWasCharged(t *testing.T) {
+	t.Parallel()
+	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
+	d := servertest.Start(t, billedLimits, members, servertest.KeepingTops)
+	want := func(rows ...string) {
+		t.Helper()
+		got, _ := topOf(d, &adminv1.TopRequest{By: adminv1.TopBy_TOP_BY_USED})
+		wantRows(t, got, rows...)
+	}
+	d.TakeAs("one", "user=x:40")
+	want("api user user=x 40-40")
+	d.Settle("one", "user=x:10")
+	want("api user user=x 40-40")
+	d.Settle("one", "user=x:60")
+	want("api user user=x 90-90")
+	d.Settle("unknown", "user=x:60")
+	want("api user user=x 90-90")
+	for range 3 {
+		d.Take("user=y,request_id=r")
+		want("api user user=x 90-90", "api user / request_id user=y request_id= 1-1")
+	}
+}
+
 func TestTopRefusesWhatItCannotAnswer(t *testing.T) {
 	t.Parallel()
 	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
