@@ -39,8 +39,9 @@ func (b FitBy) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 // proportion to them; then with these requests the smallest burst, by bisecting. The
 // limit is considered alone: what others of the rule deny is charged all the same, and of
 // a rule with n limits each may deny an n-th of what the rule may. Numbers from an
-// assignment or a request are left out, and so are limits of requests in flight, and
-// give-backs, so that what was given back counts as used.
+// assignment or a request are left out, and so are limits of requests in flight, give-backs,
+// so that what was given back counts as used, and settlements, so that what was reserved
+// does.
 //
 // By subject, or if all requests cost the same, more requests or burst never let fewer
 // pass, and the numbers are exactly the smallest ones. By request, with different costs,
