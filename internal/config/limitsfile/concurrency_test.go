@@ -80,6 +80,14 @@ func TestBadConcurrencyIsRefused(t *testing.T) {
 		{"Envoy's spelling", limit("algorithm: concurrency, requests_per_unit: 5, unit: second"), []string{
 			"4:40: descriptors[0].rate_limit.requests_per_unit: found requests_per_unit on a concurrency; allowed: " + concurrencyNumbers,
 			"4:62: descriptors[0].rate_limit.unit: found unit on a concurrency; allowed: " + concurrencyNumbers}},
+		{"a calendar", limit("algorithm: concurrency, requests: 5, calendar: day"),
+			[]string{"4:53: descriptors[0].rate_limit.calendar: found calendar on a concurrency; allowed: " + concurrencyNumbers}},
+		{"all of a calendar beside the hold", limit("algorithm: concurrency, requests: 5, hold: 1s, calendar: day, time_zone: UTC, starts: '06:00'"), []string{
+			"4:63: descriptors[0].rate_limit.calendar: found calendar on a concurrency; allowed: " + concurrencyNumbers,
+			"4:78: descriptors[0].rate_limit.time_zone: found time_zone on a concurrency; allowed: " + concurrencyNumbers,
+			"4:94: descriptors[0].rate_limit.starts: found starts on a concurrency; allowed: " + concurrencyNumbers}},
+		{"a place beside the hold", limit("algorithm: concurrency, requests: 5, hold: 1s, time_zone: Europe/Berlin"),
+			[]string{"4:63: descriptors[0].rate_limit.time_zone: found time_zone on a concurrency; allowed: " + concurrencyNumbers}},
 		{"no numbers", limit("algorithm: concurrency"),
 			[]string{"4:15: descriptors[0].rate_limit: found a concurrency without numbers; allowed: " + concurrencyNumbers}},
 		{"no hold", limit("algorithm: concurrency, requests: 5"),

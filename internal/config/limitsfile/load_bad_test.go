@@ -131,6 +131,14 @@ var badFiles = []struct {
 	{"calendar beside unit", limit("calendar: day, unit: day"), []string{
 		"4:31: descriptors[0].rate_limit.unit: found calendar beside unit; allowed: " + spellings,
 	}},
+	{"hold beside calendar", limit("requests: 5, calendar: day, hold: 5s"), []string{
+		"4:44: descriptors[0].rate_limit.hold: found hold without algorithm: concurrency; allowed: hold beside algorithm: concurrency, which counts requests in flight",
+	}},
+	{"hold with time_zone and starts", limit("requests: 5, hold: 5s, time_zone: UTC, starts: 15"), []string{
+		"4:29: descriptors[0].rate_limit.hold: found hold without algorithm: concurrency; allowed: hold beside algorithm: concurrency, which counts requests in flight",
+		"4:39: descriptors[0].rate_limit.time_zone: found time_zone without calendar; allowed: it beside calendar",
+		"4:55: descriptors[0].rate_limit.starts: found starts without calendar; allowed: it beside calendar",
+	}},
 	{"calendar without requests", limit("calendar: day"), []string{"4:15: descriptors[0].rate_limit: found calendar without requests; allowed: requests with calendar"}},
 	{"calendar", limit("requests: 5, calendar: months"), []string{`4:39: descriptors[0].rate_limit.calendar: found the text "months" (month?); allowed: hour, day, week, month, quarter, year`}},
 	{"calendar with another algorithm", limit("algorithm: sliding_window, requests: 5, calendar: day"), []string{

@@ -27,8 +27,12 @@ func (p *reader) calendar(o *yamlfile.Object) (c bucket.Calendar, ok bool) {
 	return c, ok
 }
 
-// checkCalendar reports what goes with a calendar alone, and what does not go with one.
+// checkCalendar reports what goes with a calendar alone, and what does not go with one,
+// except on a concurrency, see hasHold.
 func (p *reader) checkCalendar(o *yamlfile.Object) {
+	if p.isConcurrency(o) {
+		return
+	}
 	if !o.Has("calendar") {
 		for _, name := range [...]string{"time_zone", "starts"} {
 			if o.Has(name) {

@@ -23,7 +23,7 @@ func (p *reader) isConcurrency(o *yamlfile.Object) bool {
 func (p *reader) hasHold(o *yamlfile.Object) bool {
 	const allowed = "requests, how many may be in flight at once, with hold, how long a holder that is not heard of keeps its slot"
 	good := true
-	for _, name := range [...]string{"period", "requests_per_unit", "unit"} {
+	for _, name := range [...]string{"period", "calendar", "time_zone", "starts", "requests_per_unit", "unit"} {
 		if o.Has(name) {
 			p.Bad(o.Key(name), name+" on a concurrency", allowed)
 			good = false
