@@ -18,12 +18,14 @@ import (
 func ExplainCommand(load dial.Loader) *cobra.Command {
 	to := dial.ToAdmin(load)
 	domain, asJSON, cost := "", false, int64(1)
+	var of idOf
 	cmd := &cobra.Command{
 		Use:   "explain --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Say what a request would get, and why",
 		Long: `Says what a request would get and why: which rule each descriptor matches and
 which it does not, which plan and assignments hold, and what is left of each
-limit. The arguments are those of query. It takes nothing.`,
+limit. The arguments are those of query. It takes nothing. With --id it also
+says what takes with this id have charged.`,
 		Example: `  ratelimitd explain --domain api user=alice
   ratelimitd explain --domain tenants plan=free,tenant=acme tenant=acme,user=bob`,
 		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
@@ -31,25 +33,30 @@ limit. The arguments are those of query. It takes nothing.`,
 	}
 	complete.BindDomain(cmd, &domain, load)
 	cmd.Flags().Var(flags.Number(&cost, 1, bucket.MaxRequests), "cost", "what the request would take")
+	of.bind(cmd.Flags())
 	jsonline.Bind(cmd.Flags(), &asJSON, "the answer")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := of.check(); err != nil {
+			return err
+		}
 		take, err := subjecttext.Take(domain, args)
 		if err != nil {
 			return err
 		}
+		take.Id = of.id
 		for _, d := range take.Descriptors {
 			d.Cost = new(uint64(cost))
 		}
 		return to.WithAdmin(func(a dial.Admin) error {
-			r, err := dial.Call(cmd.Context(), a, a.Explain, &adminv1.ExplainRequest{Take: take})
+			r, err := dial.Call(cmd.Context(), a, a.Explain, &adminv1.ExplainRequest{Take: take, Caller: of.caller})
 			switch {
 			case err != nil:
 				return err
 			case asJSON:
 				return jsonline.Message(cmd.OutOrStdout(), r)
 			}
-			return writeExplainTree(cmd.OutOrStdout(), r, terminal.Columns(cmd.OutOrStdout()))
+			return writeExplainTree(cmd.OutOrStdout(), r, of.id, terminal.Columns(cmd.OutOrStdout()))
 		})
 	}
 	return cmd

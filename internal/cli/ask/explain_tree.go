@@ -85,8 +85,8 @@ func (b *branch) writeText(w io.Writer, first, further string, width int) error 
 }
 
 // writeExplainTree writes an explanation as a tree for people, wrapped at a width, or not
-// at all if that is 0.
-func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse, width int) error {
+// at all if that is 0. id is the one that was asked about, or empty.
+func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse, id string, width int) error {
 	head := withEndsIn(time.Local, m.GetSummary(), assignmentsOf(m.GetDescriptors())...)
 	if m.GetDegraded() {
 		head += " The store does not answer: this is what decides in its place."
@@ -105,15 +105,16 @@ func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse, width int) error 
 				decisive = int(m.GetDeniedByLimit())
 			}
 		}
-		explainedBranch(&root, d, decisive)
+		explainedBranch(&root, d, id, decisive)
 	}
 	return root.write(w, "", width)
 }
 
-// writeInspectTree writes the limits of a subject as a tree for people.
-func writeInspectTree(w io.Writer, m *adminv1.InspectResponse, width int) error {
+// writeInspectTree writes the limits of a subject as a tree for people, like
+// writeExplainTree.
+func writeInspectTree(w io.Writer, m *adminv1.InspectResponse, id string, width int) error {
 	var root branch
-	explainedBranch(&root, m.GetDescriptor_(), -2)
+	explainedBranch(&root, m.GetDescriptor_(), id, -2)
 	return root.write(w, "", width)
 }
 
@@ -130,7 +131,7 @@ var verdictTexts = map[adminv1.Verdict]string{
 
 // explainedBranch adds a descriptor. decisive is the index of the limit that denies the
 // request, -1 if the descriptor denies it without one, and less if it does not deny it.
-func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int) {
+func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, id string, decisive int) {
 	head := entriesText(d.GetEntries()) + ": " + verdictTexts[d.GetVerdict()]
 	if decisive >= -1 {
 		head += " (this denies the request)"
@@ -152,7 +153,10 @@ func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, decisive int)
 		b.add("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), effect, madeText(a.GetAssignment(), effect))
 	}
 	for i, l := range d.GetLimits() {
-		limitBranch(b, l, i == decisive)
+		limit := limitBranch(b, l, i == decisive)
+		if id != "" && l.GetLimit().GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_CONCURRENCY {
+			limit.add("%s", billText(id, l.GetBill()))
+		}
 	}
 	for _, hint := range d.GetHints() {
 		b.add("note: %s", hint)
@@ -243,7 +247,7 @@ func assignmentsOf(descriptors []*adminv1.ExplainedDescriptor) (all []*adminv1.A
 	return all
 }
 
-func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) {
+func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) *branch {
 	head := "limit"
 	if name := l.GetLimit().GetName(); name != "" {
 		head += " " + yamlfile.Printable(name)
@@ -269,6 +273,17 @@ func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) {
 	if l.GetOnStoreFailure() != "" {
 		limit.add("if the store fails: %s", l.GetOnStoreFailure())
 	}
+	return limit
+}
+
+// billText says what takes with an ID have charged to a limit.
+func billText(id string, b *adminv1.Bill) string {
+	id = "the id " + yamlfile.Printable(id)
+	if b == nil {
+		return "nothing is known of " + id + ": nothing was taken with it, or it was denied or given back, or it was too long ago"
+	}
+	return fmt.Sprintf("%s has charged %s, by %s; it can be settled for %s",
+		id, words.Thousands(int64(b.GetCost())), takesText(b.GetTakes()), timeText(b.GetLeft()))
 }
 
 // stateText says what a limit decides, and when that changes.

@@ -120,7 +120,7 @@ descriptors {verdict: VERDICT_UNMATCHED_DENIED}
 				t.Fatal(err)
 			}
 			var s strings.Builder
-			if err := writeExplainTree(&s, m, 0); err != nil {
+			if err := writeExplainTree(&s, m, "", 0); err != nil {
 				t.Fatal(err)
 			}
 			if want := strings.TrimPrefix(tc.want, "\n"); s.String() != want {
@@ -142,7 +142,7 @@ descriptor {
 		t.Fatal(err)
 	}
 	var s strings.Builder
-	if err := writeInspectTree(&s, m, 0); err != nil {
+	if err := writeInspectTree(&s, m, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	if want := `└─ user=x: denied
@@ -170,7 +170,7 @@ descriptors {
 		t.Fatal(err)
 	}
 	var s strings.Builder
-	if err := writeExplainTree(&s, m, 40); err != nil {
+	if err := writeExplainTree(&s, m, "", 40); err != nil {
 		t.Fatal(err)
 	}
 	if want := `It would pass: of its limits the nearest

@@ -17,6 +17,7 @@ import (
 func InspectCommand(load dial.Loader) *cobra.Command {
 	to := dial.ToAdmin(load)
 	domain, asJSON := "", false
+	var of idOf
 	cmd := &cobra.Command{
 		Use:   "inspect --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Show what is left of a customer's limits",
@@ -25,25 +26,33 @@ where its numbers come from. It takes nothing.
 
 Where the last key names the holder of a slot (algorithm: concurrency), its
 value may be empty: then those who hold slots are listed, the first to lapse
-first.`,
+first.
+
+With --id it also says what takes with this id have charged: what they took, or
+what a settlement has made of it.`,
 		Example: `  ratelimitd inspect --domain api user=alice
-  ratelimitd inspect --domain api tenant=acme,request_id=`,
+  ratelimitd inspect --domain api tenant=acme,request_id=
+  ratelimitd inspect --domain llm --id req-1 user=alice`,
 		Args:              cmdline.AtLeastOne(subjecttext.Argument),
 		ValidArgsFunction: complete.Entries(load),
 	}
 	complete.BindDomain(cmd, &domain, load)
+	of.bind(cmd.Flags())
 	jsonline.Bind(cmd.Flags(), &asJSON, "each answer")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := of.check(); err != nil {
+			return err
+		}
 		return to.EachSubject(args, func(a dial.Admin, entries []*ratelimitv1.Entry) error {
-			r, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: domain, Entries: entries})
+			r, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: domain, Entries: entries, Id: of.id, Caller: of.caller})
 			switch {
 			case err != nil:
 				return err
 			case asJSON:
 				return jsonline.Message(cmd.OutOrStdout(), r)
 			}
-			return writeInspectTree(cmd.OutOrStdout(), r, terminal.Columns(cmd.OutOrStdout()))
+			return writeInspectTree(cmd.OutOrStdout(), r, of.id, terminal.Columns(cmd.OutOrStdout()))
 		})
 	}
 	return cmd

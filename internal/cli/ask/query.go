@@ -33,13 +33,16 @@ import (
 )
 
 type query struct {
-	to      dial.Target
-	domain  string
-	cost    int64
-	peek    bool
-	count   int64
-	json    bool
-	timeout time.Duration
+	to     dial.Target
+	domain string
+	cost   int64
+	peek   bool
+	count  int64
+	// id names the take, so that it can be settled within a time; 0: the daemon's default.
+	id           string
+	settleWithin time.Duration
+	json         bool
+	timeout      time.Duration
 }
 
 // QueryCommand asks the daemon with the settings that load returns, or the one that its
@@ -54,15 +57,20 @@ argument is one descriptor: its entries, separated by commas. A backslash makes
 the next character part of a key or value, except in \u{1b}, which is U+001B.
 
 These are real requests: what is allowed is charged, unless --peek only asks
-what would be. Exits with 0 when all were allowed, with 3 when one was denied,
-and with 1 on an error.`,
+what would be. With --id they reserve: settle says afterwards what was used.
+Exits with 0 when all were allowed, with 3 when one was denied, and with 1 on an
+error.`,
 		Example: `  ratelimitd query --domain api user=alice
   ratelimitd query --domain api --peek user=alice
   ratelimitd query --domain api --count 12 user=alice,route=/search plan=free
-  ratelimitd query --domain batch --cost 50 --json job=report`,
+  ratelimitd query --domain batch --cost 50 --json job=report
+  ratelimitd query --domain llm --cost 4000 --id req-1 user=alice`,
 		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
 		ValidArgsFunction: complete.Entries(load),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("settle-within") && q.id == "" {
+				return fmt.Errorf("flag --settle-within: found %s without --id; allowed: beside the id by which the request is settled", q.settleWithin)
+			}
 			err := q.run(cmd.Context(), cmd.OutOrStdout(), args)
 			var code exit.Code
 			if (err == nil || errors.As(err, &code)) && !q.json && q.to.IsOwn() {
@@ -77,9 +85,12 @@ and with 1 on an error.`,
 	fs.Var(flags.Number(&q.cost, 1, bucket.MaxRequests), "cost", "what each request takes")
 	fs.BoolVar(&q.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
 	fs.Var(flags.Number(&q.count, 1, math.MaxInt32), "count", "how often to ask")
+	bindID(fs, &q.id, "name the request, so that settle can say what it used")
+	fs.Var(settleWithin(&q.settleWithin), "settle-within", "how long it can be settled (default: 1h, or less where the daemon says so)")
 	jsonline.Bind(fs, &q.json, "each answer")
 	fs.Var(flags.Wait(&q.timeout), "timeout", "how long to wait for each answer")
 	cmd.MarkFlagsMutuallyExclusive("cost", "peek")
+	cmd.MarkFlagsMutuallyExclusive("id", "peek")
 	return cmd
 }
 
@@ -95,7 +106,7 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer conn.Close()
 	client := ratelimitv1.NewRateLimitServiceClient(conn)
-	denied, unmatched := false, false
+	denied, unmatched, reserved := false, false, false
 	for range q.count {
 		response, err := q.take(ctx, client, request)
 		if err != nil {
@@ -103,7 +114,13 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 		}
 		denied = denied || !response.GetAllowed()
 		unmatched = unmatched || !everyDescriptorHasALimit(len(args), response)
+		reserved = reserved || q.id != "" && hasReserved(response)
 		if err := q.print(out, args, response); err != nil {
+			return err
+		}
+	}
+	if reserved && !q.json {
+		if _, err := fmt.Fprintf(out, "then: ratelimitd settle --domain %s --cost USED\n", shellWords(append([]string{q.domain, "--id", q.id}, args...))); err != nil {
 			return err
 		}
 	}
@@ -131,6 +148,10 @@ func (q *query) request(args []string) (*ratelimitv1.TakeRequest, error) {
 	}
 	for _, d := range request.Descriptors {
 		d.Cost = &cost
+	}
+	request.Id = q.id
+	if q.settleWithin > 0 {
+		request.SettleWithin = durationpb.New(q.settleWithin)
 	}
 	return request, nil
 }
