@@ -1,11 +1,12 @@
 #!/bin/sh
 # Asks daemons that serve deploy/limits, over and over, so that every panel of
 # deploy/grafana has something to show: limits that allow, are near their end, and
-# deny, costs, refunds, give-backs and peeks, a candidate in shadow, and mistakes.
+# deny, costs, refunds, give-backs and peeks, reservations and their settlements, slots,
+# a candidate in shadow, and mistakes.
 #
 #   deploy/load.sh http://localhost:8080 http://localhost:18080
 #
-# It asks each about 15 times a second, until Ctrl-C; ROUNDS=5 ends it after five
+# It asks each about 25 times a second, until Ctrl-C; ROUNDS=5 ends it after five
 # rounds.
 set -u
 
@@ -26,6 +27,23 @@ give_back() {
   post "$1" v1/give-back "{\"take\": $request, \"takenAt\": [$at], \"takenBy\": [$by]}"
 }
 
+# reserve URL takes with an id, and settles it: for less, for more, and once by an id that
+# nobody took with.
+reserve() {
+  id=load-$$-$((n += 1))
+  job="{\"entries\": [{\"key\": \"job\", \"value\": \"mail\"}], \"cost\":"
+  post "$1" v1/take "{\"domain\": \"batch\", \"id\": \"$id\", \"descriptors\": [$job 20}]}"
+  post "$1" v1/settle "{\"domain\": \"batch\", \"id\": \"$id\", \"descriptors\": [$job 5}]}"
+  post "$1" v1/settle "{\"domain\": \"batch\", \"id\": \"$id\", \"descriptors\": [$job 25}]}"
+  post "$1" v1/settle "{\"domain\": \"batch\", \"id\": \"no-$id\", \"descriptors\": [$job 1}]}"
+}
+
+# hold URL takes a slot, renews it, and releases it twice.
+hold() {
+  job="{\"domain\": \"api\", \"descriptors\": [{\"entries\": [{\"key\": \"worker\", \"value\": \"pool\"}, {\"key\": \"job\", \"value\": \"load-$$-$((n += 1))\"}]}]}"
+  for path in take take release release; do post "$1" "v1/$path" "$job"; done
+}
+
 round() {
   for user in ann ben cleo dan; do take "$1" api user "$user"; done
   for _ in 1 2 3; do take "$1" api user crawler; done # two limits, of which one denies
@@ -35,6 +53,8 @@ round() {
   post "$1" json "{\"domain\": \"batch\", \"descriptors\": [{\"entries\": [{\"key\": \"job\", \"value\": \"import\"}], \"hitsAddend\": 50, \"isNegativeHits\": true}]}" # a refund
   give_back "$1"
   take "$1" batch job report
+  reserve "$1"
+  hold "$1"
   post "$1" v1/take "{\"domain\": \"login\", \"descriptors\": [$(descriptor account eve 1), $(descriptor address 192.0.2.7 1)]}"
   post "$1" json '{"domain": "routes", "descriptors": [{"entries": [{"key": "route", "value": "/search"}]}]}'
   take "$1" api colour blue # no rule is for it
@@ -43,6 +63,7 @@ round() {
 
 [ $# -gt 0 ] || { echo "usage: load.sh URL..." >&2; exit 2; }
 left=${ROUNDS:--1}
+n=0
 while [ "$left" -ne 0 ]; do
   for url in "$@"; do round "$url"; done
   left=$((left - 1))
