@@ -959,6 +959,7 @@ type TakeResult struct {
 	//	*TakeResult_Response
 	//	*TakeResult_Error
 	//	*TakeResult_Settled
+	//	*TakeResult_Released
 	Result        isTakeResult_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1028,6 +1029,15 @@ func (x *TakeResult) GetSettled() *SettleResponse {
 	return nil
 }
 
+func (x *TakeResult) GetReleased() *ReleaseResponse {
+	if x != nil {
+		if x, ok := x.Result.(*TakeResult_Released); ok {
+			return x.Released
+		}
+	}
+	return nil
+}
+
 type isTakeResult_Result interface {
 	isTakeResult_Result()
 }
@@ -1045,11 +1055,18 @@ type TakeResult_Settled struct {
 	Settled *SettleResponse `protobuf:"bytes,3,opt,name=settled,proto3,oneof"`
 }
 
+type TakeResult_Released struct {
+	// Of a release on a stream.
+	Released *ReleaseResponse `protobuf:"bytes,4,opt,name=released,proto3,oneof"`
+}
+
 func (*TakeResult_Response) isTakeResult_Result() {}
 
 func (*TakeResult_Error) isTakeResult_Result() {}
 
 func (*TakeResult_Settled) isTakeResult_Result() {}
+
+func (*TakeResult_Released) isTakeResult_Result() {}
 
 // Error says why one of several requests failed.
 type Error struct {
@@ -1697,11 +1714,14 @@ type NumberedTake struct {
 	// Anything else counts as none: a take without it has no span, since the
 	// stream carries the takes of many.
 	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Binds the slots that the take gets, or renews, to the stream: the daemon renews
-	// them, and frees them when the caller ends the stream. Those of a stream that
-	// the daemon ends lapse.
+	// Binds the slots that the take gets, or renews, to the stream, until they are
+	// released on it, lost, or bound to it by a later take of the same descriptors. A
+	// stream without room for more refuses the take with RESOURCE_EXHAUSTED.
 	Bind bool `protobuf:"varint,4,opt,name=bind,proto3" json:"bind,omitempty"`
-	// Frees the slots of the take's holders instead of taking, as Release does.
+	// Frees the slots of the take's holders instead of taking, as Release does. Slots
+	// that are bound to the stream, by a take of the same descriptors, need no right
+	// to refund. With bind, it only unbinds them: they stay taken until they lapse,
+	// for a caller who renews them elsewhere.
 	Release bool `protobuf:"varint,5,opt,name=release,proto3" json:"release,omitempty"`
 	// A settlement, in the place of a take.
 	Settle        *SettleRequest `protobuf:"bytes,6,opt,name=settle,proto3" json:"settle,omitempty"`
@@ -1785,8 +1805,9 @@ func (x *NumberedTake) GetSettle() *SettleRequest {
 type TakeStreamResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Results []*NumberedResult      `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// The numbers of takes whose slots are bound to the stream and were lost: they
-	// lapsed, or somebody released or reset them.
+	// The numbers of takes whose slots were bound to the stream and are lost: a
+	// renewal found that they had lapsed and could not be had again, or that somebody
+	// had released or reset them. Of several takes of the same descriptors, the last.
 	Lost          []uint64 `protobuf:"varint,2,rep,packed,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1952,12 +1973,13 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x0fTakeManyRequest\x12/\n" +
 	"\x05takes\x18\x01 \x03(\v2\x19.ratelimit.v1.TakeRequestR\x05takes\"F\n" +
 	"\x10TakeManyResponse\x122\n" +
-	"\aresults\x18\x01 \x03(\v2\x18.ratelimit.v1.TakeResultR\aresults\"\xb7\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.ratelimit.v1.TakeResultR\aresults\"\xf4\x01\n" +
 	"\n" +
 	"TakeResult\x128\n" +
 	"\bresponse\x18\x01 \x01(\v2\x1a.ratelimit.v1.TakeResponseH\x00R\bresponse\x12+\n" +
 	"\x05error\x18\x02 \x01(\v2\x13.ratelimit.v1.ErrorH\x00R\x05error\x128\n" +
-	"\asettled\x18\x03 \x01(\v2\x1c.ratelimit.v1.SettleResponseH\x00R\asettledB\b\n" +
+	"\asettled\x18\x03 \x01(\v2\x1c.ratelimit.v1.SettleResponseH\x00R\asettled\x12;\n" +
+	"\breleased\x18\x04 \x01(\v2\x1d.ratelimit.v1.ReleaseResponseH\x00R\breleasedB\b\n" +
 	"\x06result\"5\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
@@ -2110,36 +2132,37 @@ var file_ratelimit_v1_ratelimit_proto_depIdxs = []int32{
 	7,  // 19: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
 	13, // 20: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
 	17, // 21: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
-	3,  // 22: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
-	4,  // 23: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	18, // 24: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
-	1,  // 25: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	26, // 26: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
-	4,  // 27: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	21, // 28: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
-	2,  // 29: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
-	23, // 30: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
-	3,  // 31: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
-	16, // 32: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
-	25, // 33: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
-	12, // 34: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
-	3,  // 35: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
-	10, // 36: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
-	14, // 37: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
-	16, // 38: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
-	19, // 39: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
-	22, // 40: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
-	7,  // 41: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
-	11, // 42: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
-	15, // 43: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
-	17, // 44: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
-	20, // 45: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
-	24, // 46: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
-	41, // [41:47] is the sub-list for method output_type
-	35, // [35:41] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	20, // 22: ratelimit.v1.TakeResult.released:type_name -> ratelimit.v1.ReleaseResponse
+	3,  // 23: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
+	4,  // 24: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	18, // 25: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
+	1,  // 26: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	26, // 27: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
+	4,  // 28: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	21, // 29: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
+	2,  // 30: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
+	23, // 31: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
+	3,  // 32: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
+	16, // 33: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
+	25, // 34: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
+	12, // 35: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
+	3,  // 36: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
+	10, // 37: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
+	14, // 38: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
+	16, // 39: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
+	19, // 40: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
+	22, // 41: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
+	7,  // 42: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
+	11, // 43: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
+	15, // 44: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
+	17, // 45: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
+	20, // 46: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
+	24, // 47: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
+	42, // [42:48] is the sub-list for method output_type
+	36, // [36:42] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_v1_ratelimit_proto_init() }
@@ -2153,6 +2176,7 @@ func file_ratelimit_v1_ratelimit_proto_init() {
 		(*TakeResult_Response)(nil),
 		(*TakeResult_Error)(nil),
 		(*TakeResult_Settled)(nil),
+		(*TakeResult_Released)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -78,6 +78,14 @@ type RateLimitServiceClient interface {
 	// (grpc.max_connection_age), it answers what it has read and ends the stream
 	// with UNAVAILABLE and the trailer ratelimit-drained; what has no answer then
 	// was not decided, and can be asked again on another stream.
+	//
+	// Slots of limits of requests in flight can be bound to the stream (bind). The
+	// daemon renews them about three times in a hold. It frees them when the caller
+	// ends the stream, by closing, by cancelling or because it is gone, and leaves
+	// them to lapse when it ends the stream itself, or dies: there is time to renew
+	// them on another stream. While the store does not answer, nothing is lost: the
+	// daemon goes on trying, and slots that lapsed meanwhile are had again if there
+	// is room for them.
 	TakeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TakeStreamRequest, TakeStreamResponse], error)
 }
 
@@ -188,6 +196,14 @@ type RateLimitServiceServer interface {
 	// (grpc.max_connection_age), it answers what it has read and ends the stream
 	// with UNAVAILABLE and the trailer ratelimit-drained; what has no answer then
 	// was not decided, and can be asked again on another stream.
+	//
+	// Slots of limits of requests in flight can be bound to the stream (bind). The
+	// daemon renews them about three times in a hold. It frees them when the caller
+	// ends the stream, by closing, by cancelling or because it is gone, and leaves
+	// them to lapse when it ends the stream itself, or dies: there is time to renew
+	// them on another stream. While the store does not answer, nothing is lost: the
+	// daemon goes on trying, and slots that lapsed meanwhile are had again if there
+	// is room for them.
 	TakeStream(grpc.BidiStreamingServer[TakeStreamRequest, TakeStreamResponse]) error
 	mustEmbedUnimplementedRateLimitServiceServer()
 }
