@@ -35,6 +35,9 @@ type Call struct {
 	// descriptors those count that have a rule with holders, and whatever they say of
 	// costs and numbers does not.
 	Releases bool
+	// IsOwnSlot is set on a call that frees what the same stream has taken and holds: its
+	// caller needs no right to refund or to give back.
+	IsOwnSlot bool
 
 	Entries   []bucket.Entry // of all descriptors
 	subjects  []bucket.Entry // of the outcomes whose last entry names a holder

@@ -60,7 +60,10 @@ func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack
 	}
 	c.Owner = caller.Name // of its ID: a caller settles only what it took
 	right := access.GiveBack
-	if back == nil {
+	switch {
+	case c.IsOwnSlot:
+		right = access.Take
+	case back == nil:
 		right = access.Take
 		if c.Releases {
 			right = access.Refund
