@@ -36,6 +36,7 @@ func (r *release) ReadWire(message string) error {
 // toRelease makes a call that was read as a take release what its holders have.
 func (c takeCall) toRelease() {
 	c.Releases = true
+	c.ID, c.HasSettleWithin = "", false
 	for i := range c.Descriptors {
 		d := &c.Descriptors[i]
 		d.Own, d.HasHits, d.Hits, d.Refund = decide.Override{}, true, 1, true
@@ -43,10 +44,13 @@ func (c takeCall) toRelease() {
 }
 
 // AppendWire appends the ReleaseResponse.
-func (r *release) AppendWire(dst []byte) []byte {
-	degraded := r.IsUnsure
-	for i := range r.Outcomes {
-		o := &r.Outcomes[i]
+func (r *release) AppendWire(dst []byte) []byte { return r.appendReleaseResponse(dst) }
+
+// appendReleaseResponse appends the ReleaseResponse of a call that has released.
+func (c takeCall) appendReleaseResponse(dst []byte) []byte {
+	degraded := c.IsUnsure
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
 		for j, l := range o.Limits {
 			d := &o.Decisions[j]
 			var start int

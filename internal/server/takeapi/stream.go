@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
@@ -48,6 +49,12 @@ type takeStream struct {
 	slots    chan struct{}
 	answered *itemQueue
 	deciding sync.WaitGroup
+
+	// bound are the slots that are bound to the stream; nil before the first. The reader
+	// sets it.
+	bound *bound
+	// sending is held while a message is sent.
+	sending sync.Mutex
 }
 
 // errManyStreams ends a stream without room.
@@ -74,8 +81,10 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 		old = timer.C
 	}
 	var err error
+	isCallers := false // who ends the stream
 	select {
 	case err = <-reader:
+		isCallers = (err == nil || stream.Context().Err() != nil) && a.Stopping.Err() == nil
 	case <-a.Stopping.Done():
 		err = s.drained("the daemon stops")
 	case <-old:
@@ -84,8 +93,11 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 	s.mu.Lock() // waits for a message that is being taken over
 	s.stopped = true
 	s.mu.Unlock()
+	s.deciding.Wait()
+	if s.bound != nil {
+		s.bound.close(isCallers)
+	}
 	if writer != nil {
-		s.deciding.Wait()
 		s.answered.close()
 		if failed := <-writer; err == nil {
 			err = failed
@@ -176,12 +188,44 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		it := new(item)
 		s.readItem(it, f.Bytes, true, s.Decider.Clock())
 		it.slots = slots
+		if it.binds || it.releases {
+			s.beginSlots(it, len(f.Bytes))
+		}
 		s.deciding.Go(func() {
-			s.answerItem(s.ctx, it)
+			s.answerStream(it)
 			s.answered.add(it)
 		})
 	}
 	return nil
+}
+
+// beginSlots begins what an item says of slots besides taking, in the order of the items:
+// their decisions have none.
+func (s *takeStream) beginSlots(it *item, size int) {
+	switch {
+	case it.err != nil:
+	case it.isSettlement:
+		it.err = endpoint.Invalid("bind, release: found one beside settle; allowed: a take")
+	case it.releases:
+		it.call.IsOwnSlot = s.bound != nil && s.bound.unbind(it, !it.binds)
+		it.call.toRelease()
+	default:
+		if s.bound == nil {
+			s.bound = newBound(s)
+		}
+		s.bound.bind(it, size)
+	}
+}
+
+// answerStream answers an item of the stream.
+func (s *takeStream) answerStream(it *item) {
+	if it.releases && it.binds && it.err == nil {
+		return // it only unbinds
+	}
+	s.answerItem(s.ctx, it)
+	if it.binding != nil {
+		s.bound.decided(it)
+	}
 }
 
 // hold waits until there is room for this many more slots in flight.
@@ -236,7 +280,10 @@ func (s *takeStream) answerInTurn(t *streamTakes) error {
 			continue
 		}
 		s.readItem(it, f.Bytes, true, began)
-		s.answerItem(s.ctx, it)
+		if it.binds || it.releases {
+			s.beginSlots(it, len(f.Bytes))
+		}
+		s.answerStream(it)
 		if c := it.call.Call; c != nil {
 			began = max(began, c.Ended)
 		}
@@ -255,6 +302,8 @@ func (s *takeStream) send(answers []byte) error {
 	// While it waits, the caller may send a window of requests that are not read.
 	s.account.Add(transport.StreamWindow)
 	defer s.account.Add(-transport.StreamWindow)
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	return s.SendMsg(&streamAnswers{accounts.Charge{Account: s.account}, answers})
 }
 

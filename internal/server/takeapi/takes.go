@@ -35,6 +35,10 @@ type item struct {
 	traceparent string
 	// isStreamed says whether it came on a stream, where it may be a settlement.
 	isStreamed, isSettlement bool
+	// binds and releases are what a NumberedTake says of the slots of its holders. binding
+	// is that of a take that binds, until it is decided.
+	binds, releases bool
+	binding         *binding
 	// span is its part of the span of a TakeManyRequest, or nil.
 	span *tracing.Span
 	// slots is how many slots of a stream it holds while it is in flight.
@@ -136,6 +140,10 @@ func (it *item) readNumbered(message string) (asked string, err error) {
 		case f.Is(6, wire.Bytes):
 			it.isSettlement = true
 			settlement.add(f.Bytes)
+		case f.Is(4, wire.Varint):
+			it.binds = f.Varint != 0
+		case f.Is(5, wire.Varint):
+			it.releases = f.Varint != 0
 		}
 	}
 	if it.isSettlement {
@@ -193,6 +201,9 @@ func (it *item) appendResult(dst []byte) []byte {
 	case it.isSettlement:
 		dst, start := wire.BeginMessage(dst, 3)
 		return wire.EndMessage(it.call.appendSettleResponse(dst), start)
+	case it.releases:
+		dst, start := wire.BeginMessage(dst, 4)
+		return wire.EndMessage(it.call.appendReleaseResponse(dst), start)
 	default:
 		dst, start := wire.BeginMessage(dst, 1)
 		return wire.EndMessage(it.call.appendTakeResponse(dst), start)
@@ -257,7 +268,10 @@ func (t *takes) answerAll(ctx context.Context, span *tracing.Span) {
 }
 
 // answerItem decides an item that could be read. A panic fails this item alone.
-func (a *API) answerItem(ctx context.Context, it *item) {
+func (a *API) answerItem(ctx context.Context, it *item) { a.answerBack(ctx, it, nil) }
+
+// answerBack is answerItem for an item that may give back what it took earlier.
+func (a *API) answerBack(ctx context.Context, it *item, back *endpoint.GiveBack) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.Panics.Add(p)
@@ -272,5 +286,5 @@ func (a *API) answerItem(ctx context.Context, it *item) {
 		it.err = a.answerStreamed(ctx, it)
 		return
 	}
-	it.err = a.Answer(ctx, it.call.Call, nil)
+	it.err = a.Answer(ctx, it.call.Call, back)
 }
