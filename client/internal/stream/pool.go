@@ -140,8 +140,13 @@ func (p *Pool) askAlone(ctx context.Context, k *Take) error {
 	defer cancel()
 	// gRPC may still read the message after this call returned.
 	method := ratelimitv1.RateLimitService_Take_FullMethodName
-	if k.IsSettlement {
+	switch {
+	case k.IsSettlement:
 		method = ratelimitv1.RateLimitService_Settle_FullMethodName
+	case k.IsRelease: // a ReleaseRequest has the fields of a TakeRequest that it needs
+		method = ratelimitv1.RateLimitService_Release_FullMethodName
+	case k.Binding != nil:
+		k.Binding.stream = nil
 	}
 	answer, err := p.invoke(ctx, method, bytes.Clone(k.Request))
 	if len(k.Request) > maxBytes && status.Code(err) == codes.ResourceExhausted {

@@ -16,18 +16,22 @@ import (
 // among the takes of a stream: then whichever goroutine removes it from them owns it. It
 // may be reused after its answer.
 type Take struct {
-	// Request is a TakeRequest, or a SettleRequest if IsSettlement is set.
-	Request      []byte
-	IsSettlement bool
+	// Request is a TakeRequest, or a SettleRequest if IsSettlement is set. If IsRelease is
+	// set, the slots of the holders in the TakeRequest are freed.
+	Request                 []byte
+	IsSettlement, IsRelease bool
+	// Binding, if it is not nil, asks the daemon to bind the slots of the take.
+	Binding *Binding
 	// Trace is the span that asks, if it is sampled; otherwise it is empty.
 	Trace Traceparent
-	// Answer is the TakeResponse or the SettleResponse, if there is no error.
+	// Answer is the TakeResponse, SettleResponse or ReleaseResponse, if there is no error.
 	Answer []byte
 
-	err   error
-	done  chan struct{} // gets one value once there is an answer or an error
-	begun time.Time
-	timer *time.Timer // of the whole take, whatever streams it tries
+	onlyUnbinds bool // in the place of a release
+	err         error
+	done        chan struct{} // gets one value once there is an answer or an error
+	begun       time.Time
+	timer       *time.Timer // of the whole take, whatever streams it tries
 }
 
 // NewTake returns a take without a request.
@@ -55,18 +59,22 @@ var (
 // rest of a request.
 const (
 	// TakeStreamRequest and its NumberedTake
-	requestTakes   = 1
-	numberedNumber = 1
-	numberedTake   = 2
-	numberedTrace  = 3
-	numberedSettle = 6
+	requestTakes    = 1
+	numberedNumber  = 1
+	numberedTake    = 2
+	numberedTrace   = 3
+	numberedBind    = 4
+	numberedRelease = 5
+	numberedSettle  = 6
 	// TakeStreamResponse, its NumberedResult, and the TakeResult of that
 	responseResults  = 1
+	responseLost     = 2
 	resultNumber     = 1
 	resultResult     = 2
 	takeResultAnswer = 1
 	takeResultError  = 2
 	takeResultSettle = 3
+	takeResultFreed  = 4
 	// Error
 	errorCode    = 1
 	errorMessage = 2
@@ -91,6 +99,12 @@ func appendNumbered(dst []byte, number uint64, k *Take) []byte {
 	if k.Trace.isSet() {
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTrace, wire.Bytes), k.Trace[:])
 	}
+	if k.Binding != nil || k.onlyUnbinds {
+		dst = wire.AppendNumber(dst, numberedBind, 1)
+	}
+	if k.IsRelease {
+		dst = wire.AppendNumber(dst, numberedRelease, 1)
+	}
 	return wire.EndMessage(dst, start)
 }
 
@@ -111,10 +125,17 @@ func readNumbered(data []byte) (number uint64, result []byte, err error) {
 // readResult reads a TakeResult into the take that it answers.
 func (k *Take) readResult(data []byte) {
 	k.err = errNoResult
+	answer := protowire.Number(takeResultAnswer)
+	switch {
+	case k.IsSettlement:
+		answer = takeResultSettle
+	case k.IsRelease:
+		answer = takeResultFreed
+	}
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
 		switch {
-		case f.Is(takeResultAnswer, wire.Bytes) && !k.IsSettlement, f.Is(takeResultSettle, wire.Bytes) && k.IsSettlement:
+		case f.Is(answer, wire.Bytes):
 			k.Answer, k.err = append(k.Answer[:0], f.Bytes...), nil
 		case f.Is(takeResultError, wire.Bytes):
 			k.err = readError(f.Bytes)
