@@ -28,6 +28,8 @@ type Client struct {
 	outage  outage
 	made    time.Time
 	lines   *turns.Lines
+	queues  queues
+	slots   sync.WaitGroup // the goroutines that keep slots
 
 	// ctx ends when the client is closed, and ErrClosed is its cause.
 	ctx context.Context
@@ -72,6 +74,7 @@ func (c *Client) Close() error {
 	c.end(ErrClosed)
 	local := c.local
 	c.mu.Unlock()
+	c.slots.Wait()
 	err := c.pool.Close()
 	if local != nil {
 		err = errors.Join(err, local.Close())
@@ -92,7 +95,7 @@ type call struct {
 
 func (c *Client) release(k *call) {
 	clear(k.descriptors[0].Entries)
-	k.request, k.allowed = Request{}, false
+	k.request, k.allowed, k.take.Binding = Request{}, false, nil
 	c.calls.Put(k)
 }
 
@@ -127,9 +130,15 @@ func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 // takeAs is Take for a request whose bytes are made already; the result keeps
 // them for GiveBack.
 func (c *Client) takeAs(ctx context.Context, r *Request, take []byte) (*Result, error) {
+	return c.takeBound(ctx, r, take, nil)
+}
+
+// takeBound is takeAs for a take whose slots are to be bound, unless binding is nil. It
+// binds none where the daemon has no room for that.
+func (c *Client) takeBound(ctx context.Context, r *Request, take []byte, binding *stream.Binding) (*Result, error) {
 	k := c.calls.Get().(*call)
 	own := k.take.Request
-	k.take.Request, k.result = take, new(Result)
+	k.take.Request, k.take.Binding, k.result = take, binding, new(Result)
 	err := c.decide(ctx, r, k)
 	result := k.result
 	k.take.Request, k.result = own, nil
@@ -146,7 +155,7 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := c.pool.Ask(ctx, k.take)
+	err := c.ask(ctx, k.take)
 	if err == nil {
 		err = k.readResponse(k.take.Answer)
 	}
@@ -172,6 +181,18 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	}
 	err = c.failed(r, result, err)
 	k.allowed = result.Allowed
+	return err
+}
+
+// ask asks a daemon. It asks again without binding the take if the daemon has no room for
+// that.
+func (c *Client) ask(ctx context.Context, k *stream.Take) error {
+	err := c.pool.Ask(ctx, k)
+	if k.Binding != nil && status.Code(err) == codes.ResourceExhausted {
+		k.Binding.Refuse()
+		k.Binding = nil
+		err = c.pool.Ask(ctx, k)
+	}
 	return err
 }
 

@@ -22,10 +22,14 @@
 // with an ID reserves what it may be, and Result.Settle says what it was; Client.Settle
 // does by the ID, in any process.
 //
+// Acquire waits for a slot of a limit of requests in flight, and holds it until it is
+// released; Do does so around a function. A descriptor with a HolderKey asks for a slot. Slot
+// says what people want of it, and how it goes wrong.
+//
 // # Failures
 //
 // No call blocks longer than the client's timeout (Timeout, 50 ms), except for
-// the sleeps of Wait. If there is no answer by then, or the daemon fails, the
+// the sleeps of Wait, Acquire and Do. If there is no answer by then, or the daemon fails, the
 // choice of OnFailure decides: FailAllow, FailDeny, FailLocal, which decides in
 // this process by a limit of its own, or FailError, the default. Such a decision
 // is never silent: it sets Result.Failure, Stats counts it, and the Logger, if there is

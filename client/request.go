@@ -21,6 +21,10 @@ type Request struct {
 	// SettleWithin is how long the take can be settled, 1 us to 24 h; 0 means an hour.
 	// Then its cost stands. It needs an ID.
 	SettleWithin time.Duration
+	// Holder is who has the slots of descriptors with a HolderKey, such as the ID of a job:
+	// of up to 64 bytes, or its hash counts. Acquire makes one that nobody else has if it
+	// is empty, as it should be unless a holder that was lost has to be taken up again.
+	Holder string
 	// OnFailure, if set, replaces the client's choice.
 	OnFailure Failure
 }
@@ -29,6 +33,9 @@ type Request struct {
 type Descriptor struct {
 	// Entries, at least one.
 	Entries []Entry
+	// HolderKey, if set, is the key of a last entry whose value is the Holder of the
+	// request. The descriptor is then about slots of requests in flight.
+	HolderKey string
 	// Cost is how much to take from each limit of the descriptor; 0 means 1.
 	Cost uint64
 	// Peek takes nothing and asks whether a cost of 1 would be allowed. Cost
@@ -71,8 +78,12 @@ func (r *Request) check() error {
 		return errors.New("client: descriptors is empty; a request has at least one")
 	}
 	for i := range r.Descriptors {
-		if err := r.Descriptors[i].check(); err != nil {
+		d := &r.Descriptors[i]
+		if err := d.check(); err != nil {
 			return fmt.Errorf("client: descriptors[%d].%w", i, err)
+		}
+		if d.HolderKey != "" && (r.Holder == "" || !utf8.ValidString(r.Holder)) {
+			return fmt.Errorf("client: holder: found %q beside descriptors[%d].holder_key; allowed: UTF-8, and none only for Acquire, TryAcquire and Do", r.Holder, i)
 		}
 	}
 	if err := r.OnFailure.Err(); err != nil {
@@ -85,8 +96,11 @@ func (r *Request) check() error {
 }
 
 func (d *Descriptor) check() error {
-	if len(d.Entries) == 0 {
+	if len(d.Entries) == 0 && d.HolderKey == "" {
 		return errors.New("entries is empty; a descriptor has at least one")
+	}
+	if !utf8.ValidString(d.HolderKey) {
+		return fmt.Errorf("holder_key: found %q; allowed: UTF-8", d.HolderKey)
 	}
 	if d.Peek && d.Cost != 0 {
 		return fmt.Errorf("cost: found %d; a peek has none", d.Cost)

@@ -16,6 +16,9 @@ type Stats struct {
 	LostGiveBacks uint64
 	// LostSettlements counts settlements that failed or may have failed.
 	LostSettlements uint64
+	// LostReleases counts releases of slots that failed or may have failed: these slots
+	// lapse.
+	LostReleases uint64
 	// Streams is how many streams are open now.
 	Streams int
 	// Alone counts requests that were sent in calls of their own.
@@ -30,7 +33,7 @@ func (s Stats) Failed() uint64 {
 type stats struct {
 	allowed, denied                                       atomic.Uint64
 	failedAllowed, failedDenied, failedLocal, failedError atomic.Uint64
-	lostGiveBacks, lostSettlements                        atomic.Uint64
+	lostGiveBacks, lostSettlements, lostReleases          atomic.Uint64
 }
 
 // Stats returns the counts.
@@ -44,6 +47,7 @@ func (c *Client) Stats() Stats {
 		FailedError:     c.stats.failedError.Load(),
 		LostGiveBacks:   c.stats.lostGiveBacks.Load(),
 		LostSettlements: c.stats.lostSettlements.Load(),
+		LostReleases:    c.stats.lostReleases.Load(),
 		Streams:         c.pool.Streams(),
 		Alone:           c.pool.Alone(),
 	}

@@ -92,7 +92,7 @@ const (
 func appendTake(dst []byte, r *Request, withCosts bool) []byte {
 	dst = wire.AppendText(dst, takeDomain, r.Domain)
 	for i := range r.Descriptors {
-		dst = r.Descriptors[i].append(dst, withCosts, r.ID != "")
+		dst = r.Descriptors[i].append(dst, withCosts, r.ID != "", r.Holder)
 	}
 	if withCosts && r.ID != "" {
 		dst = wire.AppendText(dst, takeID, r.ID)
@@ -105,10 +105,14 @@ func appendTake(dst []byte, r *Request, withCosts bool) []byte {
 
 // append appends a Descriptor. In a take with an ID a cost of 1 is written too: it says
 // that the descriptor is one to settle.
-func (d *Descriptor) append(dst []byte, withCost, isNamed bool) []byte {
+func (d *Descriptor) append(dst []byte, withCost, isNamed bool, holder string) []byte {
 	dst, start := wire.BeginMessage(dst, takeDescriptors)
 	for i := range d.Entries {
 		dst = d.Entries[i].append(dst)
+	}
+	if d.HolderKey != "" {
+		e := Entry{Key: d.HolderKey, Value: holder}
+		dst = e.append(dst)
 	}
 	if withCost && (d.Peek || d.Cost > 1 || isNamed && d.Cost > 0) {
 		// A missing cost means 1, so that of a peek is written though it is 0.

@@ -1,0 +1,146 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/client/internal/daemontest"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// job asks for a slot of a tenant.
+var job = client.Request{Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("tenant", "x")}, HolderKey: "job"}}}
+
+// held is the answer to a take that got its slot.
+func held(hold time.Duration) *ratelimitv1.TakeResult {
+	return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Response{Response: &ratelimitv1.TakeResponse{
+		Allowed: true, Limits: []*ratelimitv1.Limit{{Allowed: true, HeldFor: durationpb.New(hold), TakenAt: 1}},
+	}}}
+}
+
+// asked passes on what comes on a stream, and answers by a function.
+func asked(all chan<- *ratelimitv1.NumberedTake, answer func(*ratelimitv1.NumberedTake) *ratelimitv1.TakeResult) func(daemontest.Stream) error {
+	return func(stream daemontest.Stream) error {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			for _, n := range m.GetTakes() {
+				all <- n
+				result := answer(n)
+				if result == nil {
+					continue
+				}
+				if err := daemontest.Answer(stream, &ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{n}}, result); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func holderOf(n *ratelimitv1.NumberedTake) string {
+	entries := n.GetTake().GetDescriptors()[0].GetEntries()
+	return entries[len(entries)-1].GetValue()
+}
+
+// A stream without room for more slots leaves their renewal to the client.
+func TestSlotThatCannotBeBound(t *testing.T) {
+	t.Parallel()
+	all := make(chan *ratelimitv1.NumberedTake, 100)
+	s := new(daemontest.Script)
+	s.OnStream = asked(all, func(n *ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
+		if n.GetBind() {
+			return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Error{Error: &ratelimitv1.Error{Code: uint32(codes.ResourceExhausted)}}}
+		}
+		return held(30 * time.Millisecond)
+	})
+	c := connect(t, s.Serve(t))
+	slot, err := c.Acquire(within(t), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := <-all
+	for i := range 5 { // a try to bind it, and a take without
+		n := <-all
+		if holderOf(n) != holderOf(first) || holderOf(n) == "" || n.GetBind() == (i%2 == 0) || n.GetRelease() {
+			t.Errorf("request %d is %v", i, n)
+		}
+	}
+	if !slot.IsHeld() {
+		t.Error("it is not held")
+	}
+	slot.Release()
+}
+
+// A take that nobody waits for any more is released behind it, on the same stream.
+func TestSlotWhoseTakeIsCancelled(t *testing.T) {
+	t.Parallel()
+	all := make(chan *ratelimitv1.NumberedTake, 10)
+	s := new(daemontest.Script)
+	s.OnStream = asked(all, func(*ratelimitv1.NumberedTake) *ratelimitv1.TakeResult { return nil })
+	c := connect(t, s.Serve(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		_, err := c.Acquire(ctx, job)
+		ended <- err
+	}()
+	take := <-all
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ends with %v", err)
+	}
+	release := <-all
+	if !take.GetBind() || take.GetRelease() || !release.GetRelease() || release.GetBind() || holderOf(release) != holderOf(take) {
+		t.Errorf("the take is %v, and the release %v", take, release)
+	}
+}
+
+// Each slot has a holder of its own, unless it is given; and only the one of that name is lost.
+func TestSlotsHaveHoldersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	all := make(chan *ratelimitv1.NumberedTake, 10)
+	s := new(daemontest.Script)
+	lose := make(chan uint64, 1)
+	s.OnStream = func(stream daemontest.Stream) error {
+		return asked(all, func(n *ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
+			if n.GetRelease() { // a sign to lose another
+				_ = stream.Send(&ratelimitv1.TakeStreamResponse{Lost: []uint64{<-lose, 1 << 40}})
+				return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Released{Released: new(ratelimitv1.ReleaseResponse)}}
+			}
+			return held(time.Hour)
+		})(stream)
+	}
+	c := connect(t, s.Serve(t))
+	named := job
+	named.Holder = "job-17"
+	var slots []*client.Slot
+	var takes []*ratelimitv1.NumberedTake
+	for _, r := range []client.Request{job, job, named} {
+		slot, err := c.Acquire(within(t), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots, takes = append(slots, slot), append(takes, <-all)
+	}
+	if a, b := holderOf(takes[0]), holderOf(takes[1]); a == b || len(a) < 20 || len(a) > 64 || holderOf(takes[2]) != "job-17" {
+		t.Errorf("the holders are %q, %q and %q", a, b, holderOf(takes[2]))
+	}
+	lose <- takes[1].GetNumber()
+	slots[0].Release()
+	<-slots[1].Lost()
+	ctx, cancel := slots[1].Context(context.Background())
+	defer cancel()
+	<-ctx.Done()
+	if !errors.Is(context.Cause(ctx), client.ErrSlotLost) || slots[1].IsHeld() || slots[0].Err() != nil || slots[2].Err() != nil {
+		t.Errorf("the errors are %v, %v, %v", slots[0].Err(), context.Cause(ctx), slots[2].Err())
+	}
+}
