@@ -47,6 +47,8 @@ const (
 	// renewers is how many of a stream's slots are renewed or freed at a time if the
 	// store waits.
 	renewers = 16
+	// renewerCost is what each of them holds, in bytes.
+	renewerCost = 8 << 10
 
 	// A hold is renewed after about a third, and no sooner than after a quarter: renewals
 	// that come soon after each other are a sign of holders that are none. Those that are
@@ -74,7 +76,7 @@ type bound struct {
 	mu    sync.Mutex
 	byKey map[boundKey]*binding
 	due   byDue
-	held  int64 // bytes that are charged
+	held  int64 // bytes that are charged; 0 before the first binding
 	// lost are numbers that the caller is not yet told; isTelling is set while somebody
 	// does.
 	lost      []uint64
@@ -139,16 +141,31 @@ func (b *bound) bind(it *item, size int) {
 	of := b.byKey[key]
 	if of == nil {
 		of = &binding{key: key, cost: bindingCost + 4*int64(size), index: -1}
-		if len(b.byKey) >= maxBound || !b.stream.account.TryStream(of.cost) {
+		if len(b.byKey) >= maxBound || !b.charge(of.cost) {
 			it.err = errManyBound
 			return
 		}
-		b.held += of.cost
 		b.byKey[key] = of
 	}
 	of.number = it.number
 	of.pending++
 	it.binding = of
+}
+
+// charge charges bytes, and with the first ones what renewing takes, if there is room for
+// them. The caller has the lock.
+func (b *bound) charge(bytes int64) bool {
+	if b.held == 0 {
+		bytes += renewerCost
+		if b.stream.StoreWaits {
+			bytes += renewers * renewerCost
+		}
+	}
+	if !b.stream.account.TryStream(bytes) {
+		return false
+	}
+	b.held += bytes
+	return true
 }
 
 // unbind ends the binding of an item that releases, or only unbinds. It reports whether
