@@ -155,8 +155,8 @@ func (l *Limiter) refusal(c *Call, v Verdict) error {
 	return nil
 }
 
-// count runs the handler of a call that counts by its code. If the handler panics, the
-// code is Internal.
+// count runs the handler of a call, which may count by its code and holds its slot. If the
+// handler panics, the code is Internal.
 func (l *Limiter) count(c *Call, v Verdict, handler func() error) (err error) {
 	code := codes.Internal
 	defer func() { l.guard.Finish(c.Context, v, code) }()
@@ -167,6 +167,11 @@ func (l *Limiter) count(c *Call, v Verdict, handler func() error) (err error) {
 
 // By returns the descriptor of these parts.
 func By(parts ...Part) Descriptor { return guard.By(parts...) }
+
+// InFlight returns the descriptor of these parts that counts calls in flight: each holds a
+// slot until its handler has ended, that of a stream until the stream has. holderKey is the
+// last key of the rule.
+func InFlight(holderKey string, parts ...Part) Descriptor { return guard.InFlight(holderKey, parts...) }
 
 // Constant is an entry that is the same for all calls.
 func Constant(key, value string) Part { return guard.Constant[*Call](key, value) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -34,6 +35,9 @@ type Verdict struct {
 	Result *client.Result
 	// Err is the reason why there is no decision.
 	Err error
+	// Slot is what the request holds of its descriptors with a HolderKey; nil if it has
+	// none of these, or is not allowed. It ends with the handler.
+	Slot *client.Slot
 
 	asked []int // for each descriptor of the request, its index in the options
 }
@@ -66,14 +70,31 @@ func (g *Guard[R, S, H]) Ask(ctx context.Context, r R) Verdict {
 	if o.Cost != nil {
 		cost := o.Cost(r)
 		for i := range request.Descriptors {
-			request.Descriptors[i].Cost, request.Descriptors[i].Peek = cost, cost == 0
+			d := &request.Descriptors[i]
+			if d.Peek = cost == 0; d.HolderKey == "" || cost == 0 { // a slot is a slot
+				d.Cost = cost
+			}
 		}
 	}
-	result, err := g.client.Take(ctx, request)
-	if err != nil {
-		return Verdict{Err: err}
+	v := Verdict{asked: asked}
+	if slices.ContainsFunc(request.Descriptors, func(d client.Descriptor) bool { return d.HolderKey != "" }) {
+		v.Slot, v.Result, v.Err = g.client.TryAcquire(ctx, request)
+	} else {
+		v.Result, v.Err = g.client.Take(ctx, request)
 	}
-	return Verdict{Allowed: result.Allowed, Result: result, asked: asked}
+	if v.Err != nil {
+		return Verdict{Err: v.Err}
+	}
+	v.Allowed = v.Result.Allowed
+	return v
+}
+
+// Release frees the slot of a request whose handler has ended, if it has one. A middleware
+// that calls Finish need not call it.
+func (g *Guard[R, S, H]) Release(v Verdict) {
+	if v.Slot != nil {
+		v.Slot.Release()
+	}
 }
 
 // Refusal returns the option that responds to a request that is not allowed: OnError if
@@ -90,20 +111,22 @@ func (g *Guard[R, S, H]) Refusal(v Verdict) (handler H, isRefused bool) {
 
 // Finish ends an allowed request after its handler: if the status does not
 // count, the request is given back. A give-back that is lost counts against the
-// caller, and in the client's Stats.
+// caller, and in the client's Stats. Then it frees the request's slot.
 func (g *Guard[R, S, H]) Finish(ctx context.Context, v Verdict, status S) {
+	defer g.Release(v)
 	if g.Counts() && v.Result != nil && !g.options.CountIf(status) {
 		_ = g.client.GiveBack(context.WithoutCancel(ctx), v.Result)
 	}
 }
 
-// Counts reports whether Finish needs the status.
+// Counts reports whether Finish needs the status. Otherwise Release does.
 func (g *Guard[R, S, H]) Counts() bool { return g.options.CountIf != nil }
 
 // of returns the descriptor of a request, and whether it has all values. Missing
 // values are empty.
 func (d *Descriptor[R]) of(r R) (described client.Descriptor, isComplete bool) {
 	isComplete = true
+	described.HolderKey = d.HolderKey
 	described.Entries = make([]client.Entry, len(d.Parts))
 	for i, p := range d.Parts {
 		value, ok := p.Value(r)

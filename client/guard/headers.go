@@ -117,9 +117,13 @@ func (g *Guard[R, S, H]) policyName(v Verdict, l *client.Limited) string {
 	if l.Descriptor >= len(v.asked) {
 		return "limit" // daemons do not send this
 	}
+	d := &g.options.Descriptors[v.asked[l.Descriptor]]
 	var keys []string
-	for _, p := range g.options.Descriptors[v.asked[l.Descriptor]].Parts {
+	for _, p := range d.Parts {
 		keys = append(keys, p.Key)
+	}
+	if d.HolderKey != "" {
+		keys = append(keys, d.HolderKey)
 	}
 	return strings.Join(keys, "/")
 }

@@ -54,6 +54,11 @@ type Options[R, S, H any] struct {
 // Descriptor is a list of entries whose values come from a request.
 type Descriptor[R any] struct {
 	Parts []Part[R]
+	// HolderKey, if set, makes the descriptor one of requests in flight: it adds an entry
+	// with this key and a value that no other request has. The request has its slot until
+	// its handler has returned or panicked, however long that takes. If all slots are
+	// taken it is denied at once.
+	HolderKey string
 	// LimitFor, if set, returns numbers that replace those of the rule: a
 	// customer's plan, for example. If it returns nil, the rule's count.
 	LimitFor func(R) *client.Numbers
@@ -68,6 +73,11 @@ type Part[R any] struct {
 
 // By returns the descriptor of these parts.
 func By[R any](parts ...Part[R]) Descriptor[R] { return Descriptor[R]{Parts: parts} }
+
+// InFlight returns the descriptor of these parts that counts requests in flight.
+func InFlight[R any](holderKey string, parts ...Part[R]) Descriptor[R] {
+	return Descriptor[R]{Parts: parts, HolderKey: holderKey}
+}
 
 // Constant is an entry that is the same for all requests.
 func Constant[R any](key, value string) Part[R] {
@@ -115,7 +125,7 @@ func (o *Options[R, S, H]) check() error {
 		return fmt.Errorf("headers: found %d; allowed: XRateLimit, IETF, None", o.Headers)
 	}
 	for i, d := range o.Descriptors {
-		if len(d.Parts) == 0 {
+		if len(d.Parts) == 0 && d.HolderKey == "" {
 			return fmt.Errorf("descriptors[%d].parts is empty; a descriptor has at least one", i)
 		}
 		for j, p := range d.Parts {

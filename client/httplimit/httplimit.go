@@ -94,6 +94,7 @@ func (l *limiter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case l.guard.Counts():
 		l.serveAndCount(w, r, v)
 	default:
+		defer l.guard.Release(v)
 		l.next.ServeHTTP(w, r)
 	}
 }
@@ -160,6 +161,10 @@ func or(status, other int) int {
 
 // By returns the descriptor of these parts.
 func By(parts ...Part) Descriptor { return guard.By(parts...) }
+
+// InFlight returns the descriptor of these parts that counts requests in flight: each holds
+// a slot until its handler has ended. holderKey is the last key of the rule.
+func InFlight(holderKey string, parts ...Part) Descriptor { return guard.InFlight(holderKey, parts...) }
 
 // Constant is an entry that is the same for all requests.
 func Constant(key, value string) Part { return guard.Constant[*http.Request](key, value) }

@@ -2,10 +2,12 @@ package httplimit_test
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -90,6 +92,10 @@ descriptors:
     rate_limit: {algorithm: sliding_window, requests: 3, period: 1h}
   - key: route
     rate_limit: {algorithm: sliding_window, requests: 2, period: 1h}
+  - key: tenant
+    descriptors:
+      - key: request
+        rate_limit: {algorithm: concurrency, requests: 1, hold: 1h}
 `
 
 func connect(t testing.TB) *client.Client {
@@ -231,4 +237,41 @@ func TestWritersStayFlushersReadersAndHijackers(t *testing.T) {
 	if got := guardtest.AskURL(t, s.URL)(t, guardtest.Request{}); got.Status != 204 {
 		t.Errorf("found %d, want 204", got.Status)
 	}
+}
+
+// A caller that disconnects leaves no slot behind.
+func TestSlotOfACallerThatDisconnects(t *testing.T) {
+	t.Parallel()
+	entered := make(chan struct{}, 1)
+	s := httptest.NewServer(limit(t, connect(t), httplimit.Options{
+		Descriptors: []httplimit.Descriptor{httplimit.InFlight("request", httplimit.Constant("tenant", "x"))},
+	}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/late" {
+			entered <- struct{}{}
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(s.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/late", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var late sync.WaitGroup
+	late.Go(func() {
+		if response, err := s.Client().Do(r); err == nil {
+			response.Body.Close()
+			t.Error("there is a response")
+		}
+	})
+	<-entered
+	if got := guardtest.AskURL(t, s.URL)(t, guardtest.Request{}).Status; got != http.StatusTooManyRequests {
+		t.Errorf("while one is in flight: %d", got)
+	}
+	cancel()
+	late.Wait()
+	asynctest.Eventually(t, "the slot is free", func() bool {
+		return guardtest.AskURL(t, s.URL)(t, guardtest.Request{}).Status == http.StatusOK
+	})
 }

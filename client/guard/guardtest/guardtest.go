@@ -97,6 +97,10 @@ descriptors:
   - key: shadow
     rate_limit: {requests: 0, period: 1h}
     shadow_mode: true
+  - key: tenant
+    descriptors:
+      - key: request
+        rate_limit: {algorithm: concurrency, requests: 2, hold: 1h}
 `
 
 // Run tests a middleware.
@@ -150,6 +154,9 @@ func (s *suite[R, S, H]) run(t *testing.T) {
 		{"counts what fails", s.countsWhatFails},
 		{"takes before the handler runs", s.takesBeforeTheHandlerRuns},
 
+		{"holds a slot while the handler runs", s.holdsASlotWhileTheHandlerRuns},
+		{"frees the slot however the handler ends", s.freesTheSlotHoweverTheHandlerEnds},
+
 		{"tells of limits by RateLimit headers", s.tellsOfLimitsByRateLimitHeaders},
 		{"tells of limits by no header", s.tellsOfLimitsByNoHeader},
 		{"denies by OnDenied", s.deniesByOnDenied},
@@ -165,13 +172,16 @@ type server[S comparable] struct {
 	ask Ask[S]
 	// served counts requests that reached the handler.
 	served atomic.Int64
+	// entered gets a value from each handler that waits, and goOn ends one's wait.
+	entered, goOn chan struct{}
 }
 
-// A request tells the handler by this header to fail or to panic.
+// A request tells the handler by this header to fail, to panic or to wait.
 const (
 	respondHeader = "X-Respond"
 	respondFailed = "failed"
 	respondPanic  = "panic"
+	respondLate   = "late"
 )
 
 func (s *suite[R, S, H]) serve(t testing.TB, o guard.Options[R, S, H]) *server[S] {
@@ -182,7 +192,7 @@ func (s *suite[R, S, H]) serve(t testing.TB, o guard.Options[R, S, H]) *server[S
 func (s *suite[R, S, H]) serveBy(t testing.TB, c *client.Client, o guard.Options[R, S, H]) *server[S] {
 	t.Helper()
 	o.Domain = "api"
-	server := new(server[S])
+	server := &server[S]{entered: make(chan struct{}, 10), goOn: make(chan struct{})}
 	server.ask = s.Serve(t, c, o, func(header func(string) string) (S, string) {
 		server.served.Add(1)
 		switch header(respondHeader) {
@@ -190,6 +200,9 @@ func (s *suite[R, S, H]) serveBy(t testing.TB, c *client.Client, o guard.Options
 			return s.Failed, respondFailed
 		case respondPanic:
 			panic("as the test wants")
+		case respondLate:
+			server.entered <- struct{}{}
+			<-server.goOn
 		}
 		return s.Allowed.Status, s.Allowed.Body
 	})
