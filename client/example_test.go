@@ -126,6 +126,55 @@ func ExampleClient_Wait() {
 	}
 }
 
+// However many processes do this, as many jobs of the tenant run at once as the limit says.
+func ExampleClient_Do() {
+	limiter, err := client.New("ratelimitd:8081")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	err = limiter.Do(ctx, client.Request{
+		Domain:      "jobs",
+		Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("tenant", "acme")}, HolderKey: "job"}},
+	}, func(ctx context.Context) error {
+		_, err := askModel(ctx, 1000) // stops when ctx ends: then the slot may be lost
+		return err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		fmt.Println("no slot within ten minutes, or the job took too long")
+	}
+}
+
+// A request that is refused at once where all slots are taken.
+func ExampleClient_TryAcquire() {
+	limiter, err := client.New("ratelimitd:8081", client.OnFailure(client.FailAllow()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	slot, result, err := limiter.TryAcquire(context.Background(), client.Request{
+		Domain:      "llm",
+		Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("tenant", "acme")}, HolderKey: "request_id"}},
+	})
+	switch {
+	case err != nil:
+		log.Fatal(err)
+	case slot == nil:
+		fmt.Println("denied; nobody knows for how long:", result.RetryAfter == client.RetryUnknown)
+		return
+	}
+	defer slot.Release()
+	select {
+	case <-slot.Lost():
+		log.Print(slot.Err())
+	case <-time.After(time.Second): // the work
+	}
+}
+
 func ExampleClient_GiveBack() {
 	limiter, err := client.New("ratelimitd:8081")
 	if err != nil {
