@@ -92,6 +92,9 @@ func (l *limiter) handle(c *gin.Context) {
 		refuse(c, v)
 	case l.guard.Counts():
 		l.serveAndCount(c, v)
+	case v.Slot != nil:
+		defer l.guard.Release(v)
+		c.Next()
 	}
 }
 
@@ -136,6 +139,11 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // By returns the descriptor of these parts.
 func By(parts ...Part) Descriptor { return guard.By(parts...) }
+
+// InFlight returns the descriptor of these parts that counts requests in flight: each holds
+// a slot until the handlers after the middleware have ended. holderKey is the last key of
+// the rule.
+func InFlight(holderKey string, parts ...Part) Descriptor { return guard.InFlight(holderKey, parts...) }
 
 // Constant is an entry that is the same for all requests.
 func Constant(key, value string) Part { return guard.Constant[*gin.Context](key, value) }
