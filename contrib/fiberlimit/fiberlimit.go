@@ -116,6 +116,7 @@ func (l *limiter) handle(c fiber.Ctx) error {
 	case l.guard.Counts():
 		return l.serveAndCount(c, v)
 	default:
+		defer l.guard.Release(v)
 		return c.Next()
 	}
 }
@@ -136,6 +137,11 @@ func (l *limiter) serveAndCount(c fiber.Ctx, v Verdict) error {
 
 // By returns the descriptor of these parts.
 func By(parts ...Part) Descriptor { return guard.By(parts...) }
+
+// InFlight returns the descriptor of these parts that counts requests in flight: each holds
+// a slot until the handlers after the middleware have ended; a body that a stream writer
+// sends comes after that. holderKey is the last key of the rule.
+func InFlight(holderKey string, parts ...Part) Descriptor { return guard.InFlight(holderKey, parts...) }
 
 // Constant is an entry that is the same for all requests.
 func Constant(key, value string) Part { return guard.Constant[fiber.Ctx](key, value) }
