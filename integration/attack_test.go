@@ -38,6 +38,10 @@ descriptors:
       - {name: hour, requests: 1000000000, period: 1h}
   - key: tokens
     rate_limit: {unit: hour, requests_per_unit: 1000000000}
+  - key: tenant
+    descriptors:
+      - key: request
+        rate_limit: {name: flight, algorithm: concurrency, requests: 10000, hold: 1m}
 `
 
 const attackAuth = `
