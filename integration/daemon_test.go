@@ -32,7 +32,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	if attackIfTold() {
+	if attackIfTold() || holdIfTold() {
 		return
 	}
 	os.Exit(func() int {

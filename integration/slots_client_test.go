@@ -1,0 +1,195 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+)
+
+// These environment variables tell a process of the tests to be a client: the daemon's
+// address, and the tenant whose slots to take.
+const (
+	holdAt     = "RATELIMITD_TEST_HOLD_AT"
+	holdTenant = "RATELIMITD_TEST_HOLD_TENANT"
+)
+
+// holdIfTold reports whether this process is a client that takes all slots, says so, and
+// holds them until it is killed.
+func holdIfTold() bool {
+	address, ok := os.LookupEnv(holdAt)
+	if !ok {
+		return false
+	}
+	c, err := client.New(address, client.Timeout(answerTimeout))
+	if err != nil {
+		panic(err)
+	}
+	for range slots {
+		if _, err := c.Acquire(context.Background(), slotOf(os.Getenv(holdTenant))); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println("holding")
+	select {}
+}
+
+// slotOf asks for a slot of a tenant of slotsLimits.
+func slotOf(tenant string) client.Request {
+	return client.Request{Domain: "all", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("tenant", tenant)}, HolderKey: "request"}}}
+}
+
+// slotStores are the stores of daemons that limit slots, with a hold.
+func slotStores(t *testing.T, hold string) map[string][]string {
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, hold))
+	return map[string][]string{
+		"memory": {"--limits-path", dir},
+		"redis":  append(redisFlags("single", redistest.Single(t)), "--limits-path", dir),
+	}
+}
+
+func newClient(t *testing.T, target string) *client.Client {
+	t.Helper()
+	c, err := client.New(target, client.Timeout(answerTimeout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// The slots of a client that is killed are free: at once if its connection is the sign of
+// life, whatever the hold, and otherwise after the hold.
+func TestSlotsOfAKilledClient(t *testing.T) {
+	t.Parallel()
+	for way, of := range map[string]struct{ tenant, hold string }{
+		"bound to a stream":      {"x", "1h"},
+		"bound, and a short one": {"x", "3s"},
+		// Takes that are too long for a stream are calls of their own.
+		"renewed by the client": {strings.Repeat("x", 17<<10), "3s"},
+	} {
+		for store, flags := range slotStores(t, of.hold) {
+			t.Run(way+", "+store, func(t *testing.T) {
+				t.Parallel()
+				d := start(t, flags...)
+				holder := exec.Command(os.Args[0])
+				holder.Env = append(cleanEnv(), holdAt+"="+d.grpc, holdTenant+"="+of.tenant)
+				out, err := holder.StdoutPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := holder.Start(); err != nil {
+					t.Fatal(err)
+				}
+				if line, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(line) != "holding" {
+					t.Fatalf("the client says %q, %v", line, err)
+				}
+				c := newClient(t, d.grpc)
+				for range 3 { // for longer than a hold, if that is short
+					if of.hold == "3s" {
+						time.Sleep(1500 * time.Millisecond)
+					}
+					if s, _, err := c.TryAcquire(t.Context(), slotOf(of.tenant)); s != nil || err != nil {
+						t.Fatalf("a slot is free while the client lives: %v, %v", s, err)
+					}
+				}
+				if err := holder.Process.Signal(syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				_ = holder.Wait()
+				asynctest.Eventually(t, "all slots are free", func() bool {
+					var got []*client.Slot
+					for range slots {
+						if s, _, err := c.TryAcquire(t.Context(), slotOf(of.tenant)); err == nil && s != nil {
+							got = append(got, s)
+						}
+					}
+					for _, s := range got {
+						s.Release()
+					}
+					return len(got) == slots
+				})
+			})
+		}
+	}
+}
+
+// Daemons are stopped, killed and started again while slots are bound to them: whoever works
+// keeps his slot, and never do more work than may.
+func TestSlotsWhileDaemonsRestart(t *testing.T) {
+	t.Parallel()
+	flags := slotStores(t, "4s")["redis"]
+	daemons := []*daemon{start(t, flags...), start(t, flags...)}
+	at := []string{daemons[0].grpc, daemons[1].grpc}
+	target := strings.Join(at, ",")
+	stop := make(chan struct{})
+	var working, long, lost atomic.Int64
+	var all sync.WaitGroup
+	for range 2 {
+		c := newClient(t, target)
+		for range 5 {
+			all.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					s, err := c.Acquire(t.Context(), slotOf("x"))
+					if err != nil {
+						continue // a daemon was killed with the request
+					}
+					if n := working.Add(1); n > slots {
+						t.Errorf("%d of %d work at once", n, slots)
+					}
+					pause := time.Millisecond
+					if n%10 == 0 {
+						pause = 7 * time.Second
+						long.Add(1)
+					}
+					select {
+					case <-time.After(pause):
+					case <-s.Lost():
+						lost.Add(1)
+						t.Errorf("a slot is lost: %v", s.Err())
+					}
+					working.Add(-1)
+					s.Release()
+				}
+			})
+		}
+	}
+	for i, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
+		goal := long.Load() + 2
+		asynctest.Eventually(t, "slots are held for long", func() bool { return long.Load() >= goal })
+		daemons[i%2].stop(signal)
+		daemons[i%2] = start(t, append(flags, "--grpc-address", at[i%2])...)
+	}
+	goal := long.Load() + 2
+	asynctest.Eventually(t, "slots are held in the end", func() bool { return long.Load() >= goal })
+	close(stop)
+	all.Wait()
+}
+
+// The recipe for a worker pool in Go does all jobs.
+func TestRecipeOfAWorkerPoolInGo(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--limits-path", write(t, t.TempDir(), "limits.yaml", blockFrom(t, "docs/cookbook.md", "yaml", "domain: jobs")))
+	cmd := exec.Command("go", "run", "-trimpath", goExample(t, blocks(t, "docs/cookbook.md", "go")[1]), d.grpc)
+	cmd.Env = plainGo()
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {
+		t.Errorf("it prints %s, %v", out, err)
+	}
+}
