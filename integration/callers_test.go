@@ -77,7 +77,7 @@ func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 		{"sh", []string{`{.*"allowed": *true.*}\n200\n{"allowed": *false.*"deniedBy": *0.*}\n429\n200\n`}, func(text string) *exec.Cmd {
 			return exec.Command("sh", "-ec", strings.ReplaceAll(text, "localhost:8080", d.http))
 		}},
-		{"go", []string{`true <nil>\n`, `true 7 left\n<nil>\n`, `(?:200 ){10}429 `}, func(text string) *exec.Cmd {
+		{"go", []string{`true <nil>\n`, `true 7 left\n<nil>\n`, `10 jobs, never more than 2 at once\n`, `(?:200 ){10}429 `}, func(text string) *exec.Cmd {
 			cmd := exec.Command("go", "run", "-trimpath", goExample(t, text), d.grpc)
 			cmd.Env = plainGo()
 			return cmd
