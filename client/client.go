@@ -64,7 +64,8 @@ func New(target string, list ...Option) (*Client, error) {
 }
 
 // Close ends the client and waits for its goroutines. Requests that have no
-// answer yet fail with ErrClosed.
+// answer yet fail with ErrClosed. Slots that are still held are lost: Close frees them,
+// for which it waits no longer than the timeout.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.ctx.Err() != nil {

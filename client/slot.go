@@ -184,16 +184,24 @@ func (s *Slot) Release() {
 	s.release.Do(func() {
 		s.releasing()
 		<-s.kept
-		if s.hold > 0 && s.client.ctx.Err() == nil {
-			if err := s.client.pool.Release(context.Background(), s.request, s.binding); err != nil {
-				s.client.stats.lostReleases.Add(1)
-			}
+		if s.client.ctx.Err() == nil {
+			s.free()
 		}
 		s.mu.Lock()
 		s.isHeld = false
 		s.mu.Unlock()
 		s.client.queues.wake(s.queue)
 	})
+}
+
+// free has the daemon free the slot.
+func (s *Slot) free() {
+	if s.hold <= 0 {
+		return
+	}
+	if err := s.client.pool.Release(context.Background(), s.request, s.binding); err != nil {
+		s.client.stats.lostReleases.Add(1)
+	}
 }
 
 // keep has the slot renewed until ctx ends or it is lost.
@@ -210,6 +218,7 @@ func (s *Slot) keep(ctx context.Context) {
 		case <-ctx.Done():
 			if s.client.ctx.Err() != nil {
 				s.lose(ErrClosed)
+				s.free()
 			}
 			return
 		case <-ended:

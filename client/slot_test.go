@@ -135,6 +135,7 @@ func TestSlotsHaveHoldersOfTheirOwn(t *testing.T) {
 		t.Errorf("the holders are %q, %q and %q", a, b, holderOf(takes[2]))
 	}
 	lose <- takes[1].GetNumber()
+	close(lose) // what is released when the client is closed loses nothing
 	slots[0].Release()
 	<-slots[1].Lost()
 	ctx, cancel := slots[1].Context(context.Background())
