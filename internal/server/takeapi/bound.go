@@ -22,7 +22,8 @@ import (
 
 // Slots of requests in flight can be bound to a stream. The stream then renews them, and
 // frees them when its caller ends it. A stream that the daemon ends leaves them to lapse,
-// so that its caller has time to renew them on another one.
+// so that its caller has time to renew them on another one; so does one whose connection
+// has gone, since its caller may run on and not know.
 //
 // A renewal takes once more, for the holders alone, and is authorized, counted and
 // recorded like every take. What it finds:

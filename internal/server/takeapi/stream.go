@@ -84,7 +84,9 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 	isCallers := false // who ends the stream
 	select {
 	case err = <-reader:
-		isCallers = (err == nil || stream.Context().Err() != nil) && a.Stopping.Err() == nil
+		// A connection that has gone may have been cut: its caller may not know yet.
+		isCancelled := stream.Context().Err() != nil && !s.account.IsClosed()
+		isCallers = (err == nil || isCancelled) && a.Stopping.Err() == nil
 	case <-a.Stopping.Done():
 		err = s.drained("the daemon stops")
 	case <-old:

@@ -81,8 +81,8 @@ type RateLimitServiceClient interface {
 	//
 	// Slots of limits of requests in flight can be bound to the stream (bind). The
 	// daemon renews them about three times in a hold. It frees them when the caller
-	// ends the stream, by closing, by cancelling or because it is gone, and leaves
-	// them to lapse when it ends the stream itself, or dies: there is time to renew
+	// ends the stream, by closing or cancelling it, and leaves them to lapse when it
+	// ends the stream itself, or dies, or the connection goes: there is time to renew
 	// them on another stream. While the store does not answer, nothing is lost: the
 	// daemon goes on trying, and slots that lapsed meanwhile are had again if there
 	// is room for them.
@@ -199,8 +199,8 @@ type RateLimitServiceServer interface {
 	//
 	// Slots of limits of requests in flight can be bound to the stream (bind). The
 	// daemon renews them about three times in a hold. It frees them when the caller
-	// ends the stream, by closing, by cancelling or because it is gone, and leaves
-	// them to lapse when it ends the stream itself, or dies: there is time to renew
+	// ends the stream, by closing or cancelling it, and leaves them to lapse when it
+	// ends the stream itself, or dies, or the connection goes: there is time to renew
 	// them on another stream. While the store does not answer, nothing is lost: the
 	// daemon goes on trying, and slots that lapsed meanwhile are had again if there
 	// is room for them.
