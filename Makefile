@@ -21,7 +21,7 @@ BUF         := $(TOOL) buf
 # which lint, the image and the daemons of tests have too. make lint runs go vet.
 PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off
 # Tests that compare allocations, or that do less with the race detector.
-PLAIN_TESTS := Allocate|APIsConform|AnswersAreThoseOfTheModel|AuthPathCountsAsServersServeIt|StoreConformance
+PLAIN_TESTS := Allocate|APIsConform|AreThoseOfTheModel|TakesLittleMemory|AuthPathCountsAsServersServeIt|StoreConformance
 # What the API was when callers last were told of it; buf breaking compares.
 API_BASELINE := proto/baseline.binpb
 

@@ -3,14 +3,12 @@ package limitsfile_test
 import (
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
-	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
@@ -84,23 +82,5 @@ func TestMergingTellsOfConflicts(t *testing.T) {
 	}
 	if got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""); got != strings.Join(want, "\n") {
 		t.Errorf("got:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
-	}
-}
-
-func TestBytesOfARuleInMemoryAreBounded(t *testing.T) {
-	const count, maxBytes = 20_000, 700
-	for _, list := range []string{limitstest.ManyRules(count), listText(count, "- {key: user, value: u%d, metadata: {tier: free}, rate_limit: {requests: 10, period: 60s}}\n")} {
-		path := filetest.Write(t, t.TempDir(), "limits.yaml", list)
-		var r *rules.Set
-		_, live := growth(func() {
-			var err error
-			if r, err = limitsfile.Load(path); err != nil {
-				t.Fatal(err)
-			}
-		})
-		if live > count*maxBytes {
-			t.Errorf("%d bytes a rule, more than %d", live/count, maxBytes)
-		}
-		runtime.KeepAlive(r)
 	}
 }
