@@ -53,7 +53,7 @@ type Settled struct {
 	// too long ago.
 	IsKnown bool
 	// Returned is how much of the cost went back, rounded up, and Added how much was
-	// charged beyond it.
+	// charged beyond it: less than was used where the state holds as much as it can.
 	Returned, Added int64
 	// Takes is how many takes the ID has.
 	Takes int64
@@ -80,8 +80,8 @@ func (b *Bill) IsKnown(clock int64) bool { return b.Takes > 0 && clock < b.Until
 // Total returns what the ID has charged that was not given back.
 func (b *Bill) Total() int64 { return b.Portions[0].Cost + b.Portions[1].Cost }
 
-// Add notes that a take has charged a cost to l at the moment at. The bill of an ID that
-// is no longer known begins again.
+// Add notes that a take has charged a cost to l at the moment at: what the state has taken
+// of it, see Room. The bill of an ID that is no longer known begins again.
 func (b *Bill) Add(l *Limit, clock, at, cost int64, lasts time.Duration) {
 	if !b.IsKnown(clock) {
 		*b = Bill{}
@@ -130,14 +130,26 @@ func (b *Bill) Settle(l *Limit, s *State, clock, cost int64) Settled {
 	case cost < total:
 		r.Returned = b.giveBack(l, s, clock, total-cost)
 	case cost > total:
-		r.Added = cost - total
-		at := l.Decide(s, clock, Demand{}).At
-		l.algorithm().charge(l, s, clock, Demand{Cost: r.Added})
-		b.charge(l, at, r.Added)
+		room, at := l.Room(s, clock), l.Decide(s, clock, Demand{}).At
+		l.algorithm().charge(l, s, clock, Demand{Cost: cost - total})
+		if r.Added = min(cost-total, room); r.Added > 0 {
+			b.charge(l, at, r.Added)
+		}
 	}
 	after := l.Decide(s, clock, Demand{})
 	r.Remaining, r.ResetAfter = after.Remaining, after.ResetAfter
 	return r
+}
+
+// Room returns the largest cost that a state can take, beyond the capacity too. What is
+// charged beyond that is in no state: if it were in a bill, a settlement would give it back
+// out of what others have charged.
+func (l *Limit) Room(s *State, clock int64) int64 {
+	highest := int64(maxLevel)
+	if l.algorithm().hasBurst {
+		highest = l.MaxDebt
+	}
+	return max(0, highest-l.algorithm().level(l, s, clock)) / max(1, l.Unit)
 }
 
 // giveBack gives up to cost back, of the newer portion first, and returns how much.

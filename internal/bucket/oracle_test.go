@@ -65,13 +65,13 @@ func (s *steps) decide(merged []bucket.Hit, clock int64) []bucket.Decision {
 }
 
 func (s *steps) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-	return s.take(ctx, hits, decisions, func(*bucket.Hit, *bucket.Decision) {})
+	return s.take(ctx, hits, decisions, func(*bucket.Hit, *bucket.Decision, int64) {})
 }
 
 func (s *steps) Reserve(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
-	return s.take(ctx, hits, decisions, func(h *bucket.Hit, d *bucket.Decision) {
+	return s.take(ctx, hits, decisions, func(h *bucket.Hit, d *bucket.Decision, room int64) {
 		if h.IsReserved() {
-			s.bill(h, r.ID).Add(h.Limit, s.clock(), d.At, h.Cost, r.Lasts)
+			s.bill(h, r.ID).Add(h.Limit, s.clock(), d.At, min(h.Cost, room), r.Lasts)
 		}
 	})
 }
@@ -110,7 +110,7 @@ func (s *steps) Settle(_ context.Context, id string, hits []bucket.Hit, settled 
 }
 
 // take is Take, and calls charged with each hit that is charged.
-func (s *steps) take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, charged func(*bucket.Hit, *bucket.Decision)) error {
+func (s *steps) take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, charged func(h *bucket.Hit, d *bucket.Decision, room int64)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -122,8 +122,12 @@ func (s *steps) take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 	granted := bucket.GroupAllowed(merged, decided)
 	for i, h := range merged {
 		if bucket.Due(&h, &decided[i], granted) {
+			room := int64(0)
+			if h.IsReserved() {
+				room = h.Limit.Room(s.state(h), clock)
+			}
 			decided[i] = h.Limit.Charge(s.state(h), clock, h.Demand(0), decided[i])
-			charged(&h, &decided[i])
+			charged(&h, &decided[i], room)
 		}
 	}
 	for i := range hits {

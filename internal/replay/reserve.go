@@ -2,12 +2,15 @@ package replay
 
 import (
 	"context"
+	"math"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // Reserve implements bucket.Store. Its error is a *FullError.
 func (s *states) Reserve(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
+	rooms := s.rooms(hits)
 	if err := s.Take(ctx, hits, decisions); err != nil || s.onlyLooks {
 		return err
 	}
@@ -21,9 +24,34 @@ func (s *states) Reserve(ctx context.Context, r bucket.Reservation, hits []bucke
 		if err != nil {
 			return err
 		}
-		b.Add(h.Limit, s.moments[i], d.At, h.Cost, r.Lasts)
+		cost := h.Cost
+		if rooms != nil {
+			cost = min(cost, rooms[i])
+		}
+		b.Add(h.Limit, s.moments[i], d.At, cost, r.Lasts)
 	}
 	return nil
+}
+
+// rooms returns the Room of each merged hit; nil if all that they charge fits.
+func (s *states) rooms(hits []bucket.Hit) (rooms []int64) {
+	if !slices.ContainsFunc(hits, func(h bucket.Hit) bool { return h.IsReserved() && h.Limit.ChargedAnyway(h.Cost) }) {
+		return nil
+	}
+	s.look(hits)
+	for i := range s.hits {
+		h, state := &s.hits[i], new(bucket.State)
+		room := int64(math.MaxInt64)
+		if h.IsReserved() {
+			if e := s.found[i]; e != nil {
+				state = &e.State
+				h.Limit.Mend(state, s.moments[i], s.maxSkew)
+			}
+			room = h.Limit.Room(state, s.moments[i])
+		}
+		rooms = append(rooms, room)
+	}
+	return rooms
 }
 
 // bill returns the bill of an ID beside the state of a hit's key, or a new one.

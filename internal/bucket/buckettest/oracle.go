@@ -108,18 +108,18 @@ func (o *Oracle) keep(h bucket.Hit, m memory) {
 
 // Take decides a group and charges it.
 func (o *Oracle) Take(clock int64, hits []bucket.Hit) []bucket.Decision {
-	return o.take(clock, hits, func(bucket.Hit, int64) {})
+	return o.take(clock, hits, func(bucket.Hit, int64, int64) {})
 }
 
 // take is Take, and calls charged with each merged hit that is charged and its moment.
-func (o *Oracle) take(clock int64, hits []bucket.Hit, charged func(h bucket.Hit, at int64)) []bucket.Decision {
+func (o *Oracle) take(clock int64, hits []bucket.Hit, charged func(h bucket.Hit, at, took int64)) []bucket.Decision {
 	merged, of := merge(hits)
 	decided := o.decide(clock, merged)
 	granted := isGranted(merged, decided)
 	for i, h := range merged {
 		if granted && decided[i].Allowed() || chargesUse(h) {
-			decided[i] = o.charge(h, clock, decided[i])
-			charged(h, decided[i].At)
+			took := o.took(h, clock, func() { decided[i] = o.charge(h, clock, decided[i]) })
+			charged(h, decided[i].At, took)
 		}
 	}
 	decisions := make([]bucket.Decision, len(hits))

@@ -31,7 +31,7 @@ func (o *Oracle) bill(id string, h bucket.Hit, clock int64) *bill {
 
 // Reserve decides and charges a group as Take does, and notes what the ID charged.
 func (o *Oracle) Reserve(clock int64, id string, lasts time.Duration, hits []bucket.Hit) []bucket.Decision {
-	return o.take(clock, hits, func(h bucket.Hit, at int64) {
+	return o.take(clock, hits, func(h bucket.Hit, at, took int64) {
 		if h.Cost <= 0 || h.Limit.Requests == 0 || h.Limit.Algorithm == bucket.Concurrency {
 			return
 		}
@@ -42,8 +42,21 @@ func (o *Oracle) Reserve(clock int64, id string, lasts time.Duration, hits []buc
 		}
 		b.takes++
 		b.until = max(b.until, clock+lasts.Microseconds())
-		b.add(h.Limit, at, h.Cost)
+		b.add(h.Limit, at, took)
 	})
+}
+
+// took returns how much of a hit's cost its state takes when it is charged: less than all if
+// it then holds as much as it can.
+func (o *Oracle) took(h bucket.Hit, clock int64, charge func()) int64 {
+	if h.Cost <= 0 || h.Limit.Requests == 0 {
+		charge()
+		return 0
+	}
+	before := o.known(h, clock).exactly(h.Limit, clock)
+	charge()
+	more := new(big.Rat).Sub(o.known(h, clock).exactly(h.Limit, clock), before)
+	return min(h.Cost, new(big.Int).Div(more.Num(), more.Denom()).Int64())
 }
 
 // governing says how a charge comes to count no longer: a bucket's rate, a window's length
@@ -138,13 +151,16 @@ func (o *Oracle) settle(clock int64, id string, h bucket.Hit) bucket.Settled {
 		s.Returned = o.returned(b, h, clock, total-goal)
 	case goal > total:
 		h.Cost = goal - total
-		s.Added = h.Cost
 		m := o.known(h, clock)
 		at := m.now(h.Limit, clock)
-		if m.charge(h, clock) {
-			o.keep(h, m)
+		s.Added = o.took(h, clock, func() {
+			if m.charge(h, clock) {
+				o.keep(h, m)
+			}
+		})
+		if s.Added > 0 {
+			b.add(h.Limit, at, s.Added)
 		}
-		b.add(h.Limit, at, h.Cost)
 	}
 	h.Cost = 0
 	after := decide(h, o.known(h, clock), clock)

@@ -19,6 +19,7 @@ func RunReservations(t *testing.T, h Harness) {
 		{"reservations cannot overshoot together", noOvershoot},
 		{"the last settlement counts", lastSettlementCounts},
 		{"more is charged in full", moreIsChargedInFull},
+		{"nothing of others is given back", nothingOfOthersIsGivenBack},
 		{"what was not taken is not known", notTakenIsNotKnown},
 		{"what was used in a denied group is known", usedInADeniedGroup},
 		{"takes of one ID add up", takesAddUp},
@@ -166,7 +167,34 @@ func moreIsChargedInFull(t *testing.T, h Harness) {
 			t.Errorf("%s: beyond the limit, another take got %+v", x.Key, d)
 		}
 		wantSettled(t, s, "a", of(x, 90), 60, 0, 10)
-		wantSettled(t, s, "a", of(x, bucket.MaxCost), 0, bucket.MaxCost-90, 0)
+	}
+}
+
+// nothingOfOthersIsGivenBack: who settles to more than a state can hold, and then to less,
+// gets back no more than the state has taken, and so nothing that others have charged. The
+// same of a take that is charged anyway.
+func nothingOfOthersIsGivenBack(t *testing.T, h Harness) {
+	s := h.Open(t, nil)
+	for _, x := range eachAlgorithm(t, 100, 60) {
+		Take(t, s, of(x, 60))
+		Reserve(t, s, "a", of(x, 10))
+		for range 3 {
+			got := Settle(t, s, "a", of(x, bucket.MaxCost))[0]
+			if got.Remaining != 0 {
+				t.Errorf("%s: to settle to the highest cost did %+v", x.Key, got)
+			}
+			if got := Settle(t, s, "a", of(x, 0))[0]; got.Remaining < 39 || got.Remaining > 40 {
+				t.Errorf("%s: to settle to the highest cost, and then to nothing, did %+v; others have charged 60 of 100", x.Key, got)
+			}
+		}
+	}
+	for _, a := range Rates() {
+		x := Hit(NewLimit(t, bucket.Spec{Name: "post", Algorithm: a, Requests: 100, Period: still, Postpaid: bucket.PostpaidAlways}), a.String(), 60)
+		Take(t, s, x)
+		Reserve(t, s, "a", of(x, bucket.MaxCost))
+		if got := Settle(t, s, "a", of(x, 0))[0]; got.Remaining < 39 || got.Remaining > 40 {
+			t.Errorf("%s: to settle a take of the highest cost to nothing did %+v; others have charged 60 of 100", x.Key, got)
+		}
 	}
 }
 

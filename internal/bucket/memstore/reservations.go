@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -34,18 +35,46 @@ const reservedShare = 4
 // the take is charged without one.
 func (s *Store) Reserve(_ context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
 	return s.run(hits, decisions, func(g *group, clock int64) {
+		rooms := g.rooms(clock)
 		s.take(g, clock)
 		allowed := bucket.GroupAllowed(g.hits, g.decisions)
 		for i, e := range g.items {
 			if h := &g.hits[i]; e != nil && h.IsReserved() && bucket.Charged(h, &g.decisions[i], allowed) {
-				s.addToBill(g, i, clock, r)
+				cost := h.Cost
+				if rooms != nil {
+					cost = min(cost, rooms[i])
+				}
+				s.addToBill(g, i, clock, cost, r)
 			}
 		}
 	})
 }
 
-// addToBill adds hit i, which was charged, to the bill of an ID.
-func (s *Store) addToBill(g *group, i int, clock int64, r bucket.Reservation) {
+// rooms returns the Room of each hit of a locked group; nil if all that it charges fits.
+func (g *group) rooms(clock int64) (rooms []int64) {
+	for i := range g.hits {
+		h := &g.hits[i]
+		if !h.IsReserved() || !h.Limit.ChargedAnyway(h.Cost) {
+			continue
+		}
+		if rooms == nil {
+			rooms = make([]int64, len(g.hits))
+			for j := range rooms {
+				rooms[j] = math.MaxInt64
+			}
+		}
+		state := new(bucket.State)
+		if e := g.items[i]; e != nil {
+			state = &e.state
+			h.Limit.Mend(state, clock, maxSkew)
+		}
+		rooms[i] = h.Limit.Room(state, clock)
+	}
+	return rooms
+}
+
+// addToBill adds a cost of hit i, which was charged, to the bill of an ID.
+func (s *Store) addToBill(g *group, i int, clock, cost int64, r bucket.Reservation) {
 	h, e, of := &g.hits[i], g.items[i], &g.shard(s, i).reserved
 	g.text = bucket.AppendBill(g.text[:0], h.Key, r.ID)
 	found := of.index[string(g.text)]
@@ -58,7 +87,7 @@ func (s *Store) addToBill(g *group, i int, clock int64, r bucket.Reservation) {
 		of.add(found)
 	}
 	found.chargedTo(e)
-	found.bill.Add(h.Limit, clock, g.decisions[i].At, h.Cost, r.Lasts)
+	found.bill.Add(h.Limit, clock, g.decisions[i].At, cost, r.Lasts)
 }
 
 // newReservation returns an empty reservation, or nil if there is no room.

@@ -105,11 +105,21 @@ local function new_bills(limits, values, expiries, put, put_undecided)
     return later + older
   end
 
+  -- Returns how much of a cost a state has taken that had this level before: less than all
+  -- if it now holds as much as it can. What is in no state must be in no bill, or a
+  -- settlement would give it back out of what others have charged.
+  local function took(k, l, cost, before)
+    local more = look(k, l) - before
+    more = (more - more % l.unit) / l.unit
+    return more < cost and more or cost
+  end
+
   local function add_cost(h, b, cost)
     local level, at, rest = look(h.k, h.l)
     if not keep(h.k, h.l.charge(cost, level, at, values[h.k], rest)) then return 0 end
-    add_to_bill(b, h.pace, at, cost)
-    return cost
+    local added = took(h.k, h.l, cost, level)
+    if added > 0 then add_to_bill(b, h.pace, at, added) end
+    return added
   end
 
   local function settle(h, b)
@@ -182,9 +192,11 @@ local function new_bills(limits, values, expiries, put, put_undecided)
     return true
   end
 
-  -- Adds a cost that was charged at that moment to the bill of its hit.
-  local function reserve(h, at, cost)
+  -- Adds a cost that was charged to key k at that moment to the bill of its hit. Its state
+  -- had the level before; only what is charged beyond the capacity may not fit.
+  local function reserve(h, at, cost, k, l, before)
     local b, ends = h.found, clock + h.lasts
+    if l.anyway > 0 then cost = took(k, l, cost, before) end
     b.takes = b.takes + 1
     if ends > b.ends then b.ends = ends end
     add_to_bill(b, h.pace, at, cost)

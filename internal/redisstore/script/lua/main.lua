@@ -48,7 +48,10 @@ local function new_limit(start)
   local decide, charge, give_back, releases = makers[algorithm](charging, capacity, a, b, c, d)
   -- The sign of the costs that are charged whatever their request gets, or 0.
   local anyway = releases and -1 or charging ~= CHARGES_ADMITTED and 1 or 0
-  return {decide = decide, charge = charge, give_back = give_back, anyway = anyway}
+  local is_bucket = algorithm == TOKEN_BUCKET or algorithm == GCRA or algorithm == LEAKY_BUCKET
+  -- How many units of a level are a cost of 1.
+  local unit = is_bucket and b or 1
+  return {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit}
 end
 
 local limits = {}
@@ -217,7 +220,9 @@ local function new_decide_hits()
       wrote_any = wrote_any or wrote
       if moment then at[i] = moment end
       -- Holders have no bills.
-      if wrote and billed[1] and costs[i] > 0 and of[i].anyway >= 0 then bills.reserve(billed[i], at[i], costs[i]) end
+      if wrote and billed[1] and costs[i] > 0 and of[i].anyway >= 0 then
+        bills.reserve(billed[i], at[i], costs[i], keys[i], of[i], level[i])
+      end
     end
     return wrote_any
   end
