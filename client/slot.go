@@ -278,7 +278,7 @@ func (s *Slot) nextTry(tries int) time.Duration {
 // it any more.
 func (s *Slot) renew(ctx context.Context) (isKnown, isOver bool) {
 	k := stream.NewTake()
-	k.Request, k.Binding = s.request, stream.NewBinding()
+	k.Request, k.Binding, k.IsRenewal = s.request, stream.NewBinding(), true
 	began := time.Now()
 	result := new(Result)
 	err := s.client.ask(ctx, k)

@@ -3,10 +3,12 @@ package client_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/client"
@@ -101,6 +103,36 @@ func TestSlotWhoseTakeIsCancelled(t *testing.T) {
 	release := <-all
 	if !take.GetBind() || take.GetRelease() || !release.GetRelease() || release.GetBind() || holderOf(release) != holderOf(take) {
 		t.Errorf("the take is %v, and the release %v", take, release)
+	}
+}
+
+// A renewal that gets no answer in time does not free the slot: its holder still has it, and
+// asks again.
+func TestSlotWhoseRenewalIsLate(t *testing.T) {
+	t.Parallel()
+	all := make(chan *ratelimitv1.NumberedTake, 10)
+	s := new(daemontest.Script)
+	var streams atomic.Int32
+	s.OnStream = func(stream daemontest.Stream) error {
+		if streams.Add(1) > 1 {
+			return asked(all, func(*ratelimitv1.NumberedTake) *ratelimitv1.TakeResult { return nil })(stream)
+		}
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		if err := daemontest.Answer(stream, m, held(time.Minute)); err != nil {
+			return err
+		}
+		return status.Error(codes.Unavailable, "it restarts")
+	}
+	c := connect(t, s.Serve(t), client.Timeout(time.Second))
+	if _, err := c.Acquire(within(t), job); err != nil {
+		t.Fatal(err)
+	}
+	renewal, next := <-all, <-all
+	if !renewal.GetBind() || renewal.GetRelease() || next.GetRelease() && !next.GetBind() {
+		t.Errorf("the renewal is %v, and what follows %v", renewal, next)
 	}
 }
 

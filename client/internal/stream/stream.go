@@ -249,13 +249,14 @@ func (s *stream) rouse() {
 func (s *stream) giveUp(number uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.takes[number] == nil {
+	k := s.takes[number]
+	if k == nil {
 		return false
 	}
 	delete(s.takes, number)
 	if b := s.bound[number]; b != nil { // or it would be kept for nobody
 		delete(s.bound, number)
-		s.post(b.request, false)
+		s.post(b.request, k.IsRenewal)
 		defer s.rouse()
 	}
 	if len(s.queue) > 2*len(s.takes)+maxTakes {

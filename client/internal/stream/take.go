@@ -22,6 +22,9 @@ type Take struct {
 	IsSettlement, IsRelease bool
 	// Binding, if it is not nil, asks the daemon to bind the slots of the take.
 	Binding *Binding
+	// IsRenewal says that the holder of the slots has them already, whatever becomes of
+	// this take: nobody who gives it up frees them.
+	IsRenewal bool
 	// Trace is the span that asks, if it is sampled; otherwise it is empty.
 	Trace Traceparent
 	// Answer is the TakeResponse, SettleResponse or ReleaseResponse, if there is no error.
