@@ -56,6 +56,7 @@ type Slot struct {
 
 	// keep owns these until kept is closed.
 	request []byte // the TakeRequest of its renewals
+	look    []byte // the same, which takes nothing
 	binding *stream.Binding
 	hold    time.Duration // 0 as long as it never had a slot
 	until   time.Time     // until when it surely has its slots, as far as it knows
@@ -73,7 +74,7 @@ func (c *Client) newSlot(r *Request, result *Result, binding *stream.Binding, be
 		binding: binding, kept: make(chan struct{}), lost: make(chan struct{}),
 	}
 	s.degraded = result.Degraded
-	if s.request = r.holding(result); s.request == nil {
+	if s.request, s.look = r.holding(result); s.request == nil {
 		binding.Forget()
 		s.releasing = func() {}
 		close(s.kept) // there is nothing to keep
@@ -96,9 +97,10 @@ func (c *Client) newSlot(r *Request, result *Result, binding *stream.Binding, be
 	return s
 }
 
-// holding returns the take that renews the slots of a request; nil if it has none to renew.
-// Where no store was asked, those may be to have that a descriptor with a HolderKey is for.
-func (r *Request) holding(result *Result) []byte {
+// holding returns the take that renews the slots of a request, and the same with costs of
+// 0; nil if it has none to renew. Where no store was asked, those may be to have that a
+// descriptor with a HolderKey is for.
+func (r *Request) holding(result *Result) (request, look []byte) {
 	only := Request{Domain: r.Domain, Holder: r.Holder}
 	for i := range r.Descriptors {
 		d := &r.Descriptors[i]
@@ -107,9 +109,13 @@ func (r *Request) holding(result *Result) []byte {
 		}
 	}
 	if only.Descriptors == nil {
-		return nil
+		return nil, nil
 	}
-	return appendTake(nil, &only, true)
+	request = appendTake(nil, &only, true)
+	for i := range only.Descriptors {
+		only.Descriptors[i].Peek = true
+	}
+	return request, appendTake(nil, &only, true)
 }
 
 // holds reports whether a slot was got for a descriptor.
@@ -226,12 +232,15 @@ func (s *Slot) keep(ctx context.Context) {
 				s.lose(ErrSlotLost)
 				return
 			}
-			// The daemon renewed it not long ago, about every third of the hold.
-			s.until = time.Now().Add(s.hold / 2)
 			tries = 0
+			s.binding = nil
 		case <-timer.C:
 		}
-		isKnown, isOver := s.renew(ctx)
+		ask := s.renew
+		if s.isBound() {
+			ask = s.lookAt
+		}
+		isKnown, isOver := ask(ctx)
 		switch {
 		case isOver:
 			return
@@ -245,19 +254,22 @@ func (s *Slot) keep(ctx context.Context) {
 	}
 }
 
+// isBound reports whether a stream renews the slot.
+func (s *Slot) isBound() bool { return s.hold > 0 && s.binding != nil && s.binding.IsBound() }
+
 // nextRenewal returns how long it is until the slot is to be renewed: about a third of the
-// hold, unless a stream does it.
+// hold. If a stream does it, it is how long until that stream is to show that it still can.
 func (s *Slot) nextRenewal() time.Duration {
 	const (
-		bound    = time.Hour
+		ofBound  = 5
 		unknown  = 5 * time.Second // where there is no slot yet
 		ofHold   = 3
 		ofRandom = 4
 	)
 	pause := unknown
 	switch {
-	case s.hold > 0 && s.binding != nil && s.binding.IsBound():
-		return bound
+	case s.isBound():
+		pause = max(s.hold/ofBound, firstPause)
 	case s.hold > 0:
 		pause = s.hold / ofHold
 	}
@@ -270,7 +282,45 @@ func (s *Slot) nextTry(tries int) time.Duration {
 	if s.hold > 0 {
 		longest = min(longest, s.hold/4)
 	}
+	if left := time.Until(s.until); left > 0 { // it is noticed at once when that is over
+		longest = min(longest, left+time.Millisecond)
+	}
 	return longest/2 + time.Duration(mathrand.Float64()*float64(longest)/2)
+}
+
+// lookAt looks at the slot on the stream that keeps it. A daemon that hangs, or is cut off
+// from its callers or from its store, renews nothing and says nothing: others get the slot
+// once its hold has ended, and gRPC may notice later than that, or not at all.
+func (s *Slot) lookAt(ctx context.Context) (isKnown, isOver bool) {
+	k := stream.NewTake()
+	k.Request = s.look
+	began := time.Now()
+	result := new(Result)
+	asking, cancel := s.whileSure(ctx)
+	defer cancel()
+	err := s.client.pool.AskOn(asking, s.binding, k)
+	if err == nil {
+		err = stream.Unreadable(result.read(k.Answer))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false, false // keep finds out
+	case err != nil:
+		return false, s.unanswered(err)
+	case result.Degraded:
+		return false, s.unanswered(errors.New("the daemon's store does not answer"))
+	case !result.Allowed:
+		s.lose(fmt.Errorf("%w: its hold had ended, and others have all slots", ErrSlotLost))
+		return true, true
+	}
+	// Such a daemon has renewed it within little more than a third of the hold.
+	if until := began.Add(s.hold * 3 / 5); until.After(s.until) {
+		s.until = until
+	}
+	s.mu.Lock()
+	s.degraded = false
+	s.mu.Unlock()
+	return true, false
 }
 
 // renew takes once more, for the slots alone. It reports whether it got an answer that
@@ -281,7 +331,9 @@ func (s *Slot) renew(ctx context.Context) (isKnown, isOver bool) {
 	k.Request, k.Binding, k.IsRenewal = s.request, stream.NewBinding(), true
 	began := time.Now()
 	result := new(Result)
-	err := s.client.ask(ctx, k)
+	asking, cancel := s.whileSure(ctx)
+	defer cancel()
+	err := s.client.ask(asking, k)
 	if err == nil {
 		err = stream.Unreadable(result.read(k.Answer))
 	}
@@ -289,6 +341,7 @@ func (s *Slot) renew(ctx context.Context) (isKnown, isOver bool) {
 	case ctx.Err() != nil:
 		return false, false // keep finds out
 	case err != nil:
+		s.binding = nil
 		return false, s.unanswered(err)
 	case result.Allowed:
 		s.renewed(result, began)
@@ -301,6 +354,7 @@ func (s *Slot) renew(ctx context.Context) (isKnown, isOver bool) {
 		return false, !result.Degraded // no limit is for it any more
 	case result.Degraded:
 		k.Binding.Forget()
+		s.binding = nil
 		return false, s.unanswered(errors.New("the daemon's store does not answer"))
 	case s.hold == 0: // it was let through without one
 		k.Binding.Forget()
@@ -313,10 +367,17 @@ func (s *Slot) renew(ctx context.Context) (isKnown, isOver bool) {
 	return true, true
 }
 
+// whileSure returns a context for a request, which ends when the slot may be lost.
+func (s *Slot) whileSure(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.hold == 0 || !time.Now().Before(s.until) {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, s.until)
+}
+
 // unanswered notes that nobody says whether the slot is still held, and reports whether that
 // makes it lost, by the failure choice: after the time for which it was surely held.
 func (s *Slot) unanswered(cause error) (isLost bool) {
-	s.binding = nil
 	if s.hold == 0 || time.Now().Before(s.until) {
 		return false
 	}

@@ -136,6 +136,43 @@ func TestSlotWhoseRenewalIsLate(t *testing.T) {
 	}
 }
 
+// A daemon that hangs, or has lost its store, renews nothing. Whoever has a slot of it is
+// told before its hold can have ended and others get it.
+func TestSlotWhoseDaemonIsSilent(t *testing.T) {
+	t.Parallel()
+	const hold = 5 * time.Second
+	for name, after := range map[string]*ratelimitv1.TakeResult{
+		"no answer": nil,
+		"no store": {Result: &ratelimitv1.TakeResult_Response{Response: &ratelimitv1.TakeResponse{
+			Allowed: true, Degraded: true, Limits: []*ratelimitv1.Limit{{Allowed: true}},
+		}}},
+		"others have all": {Result: &ratelimitv1.TakeResult_Response{Response: daemontest.Denied(time.Second)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asks atomic.Int32
+			s := new(daemontest.Script)
+			s.OnStream = asked(make(chan *ratelimitv1.NumberedTake, 1000), func(*ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
+				if asks.Add(1) == 1 {
+					return held(hold)
+				}
+				return after
+			})
+			c := connect(t, s.Serve(t), client.Timeout(4*time.Second), client.OnFailure(client.FailError()))
+			began := time.Now()
+			slot, err := c.Acquire(within(t), job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-slot.Lost():
+			case <-time.After(time.Until(began.Add(hold + time.Second))):
+				t.Errorf("the hold has ended, and it has the error %v", slot.Err())
+			}
+		})
+	}
+}
+
 // Each slot has a holder of its own, unless it is given; and only the one of that name is lost.
 func TestSlotsHaveHoldersOfTheirOwn(t *testing.T) {
 	t.Parallel()

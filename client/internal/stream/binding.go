@@ -70,6 +70,13 @@ func (p *Pool) Release(ctx context.Context, request []byte, b *Binding) error {
 	return p.Ask(ctx, k)
 }
 
+// AskOn asks on the stream that keeps the slots of b, and on no other.
+func (p *Pool) AskOn(ctx context.Context, b *Binding, k *Take) error {
+	k.begin(p.options.Timeout)
+	defer k.timer.Stop()
+	return b.stream.ask(ctx, k)
+}
+
 // bind notes that the daemon is asked to bind the slots of a take. The caller has the lock.
 func (s *stream) bind(number uint64, k *Take) {
 	if s.bound == nil {
