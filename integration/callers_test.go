@@ -121,13 +121,13 @@ func TestDocumentedAuthFileOfCallersLimits(t *testing.T) {
 }
 
 // goExample writes a program into the module's tree, which has its
-// dependencies.
+// dependencies, in a folder that go list passes over: it is gone at any moment.
 func goExample(t *testing.T, text string) string {
 	t.Helper()
 	if err := os.MkdirAll("../build", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("../build", "callers-")
+	dir, err := os.MkdirTemp("../build", "_callers-")
 	if err != nil {
 		t.Fatal(err)
 	}
