@@ -5,12 +5,10 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
@@ -112,23 +110,6 @@ func (a *API) giveBackTake(ctx context.Context, g *giveBackCall) error {
 		return err
 	}
 	return a.Answer(ctx, g.call, &g.GiveBack)
-}
-
-// giveBackMessage is giveBackTake with protobuf's messages.
-func (a *API) giveBackMessage(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
-	g := a.newGiveBack()
-	defer g.Release()
-	message, err := proto.Marshal(r)
-	if err == nil {
-		err = g.ReadWire(string(message))
-	}
-	if err != nil {
-		return nil, endpoint.Invalid("the request: %v", err)
-	}
-	if err := a.giveBackTake(ctx, g); err != nil {
-		return nil, err
-	}
-	return new(ratelimitv1.GiveBackResponse), nil
 }
 
 // boundsOfGiveBack returns the bounds of a body with a GiveBackRequest.

@@ -3,13 +3,8 @@ package takeapi
 import (
 	"context"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
@@ -74,25 +69,4 @@ func (c takeCall) appendReleaseResponse(dst []byte) []byte {
 // answerRelease frees the slots of the request's holders.
 func (a *API) answerRelease(ctx context.Context, r *release) error {
 	return a.Answer(ctx, r.Call, nil)
-}
-
-// releaseMessage is answerRelease with protobuf's messages.
-func (a *API) releaseMessage(ctx context.Context, m *ratelimitv1.ReleaseRequest) (*ratelimitv1.ReleaseResponse, error) {
-	r := a.newRelease()
-	defer r.Release()
-	message, err := proto.Marshal(m)
-	if err == nil {
-		err = r.ReadWire(string(message))
-	}
-	if err != nil {
-		return nil, endpoint.Invalid("the request: %v", err)
-	}
-	if err := a.answerRelease(ctx, r); err != nil {
-		return nil, err
-	}
-	response := new(ratelimitv1.ReleaseResponse)
-	if err := proto.Unmarshal(r.AppendWire(nil), response); err != nil {
-		return nil, status.Errorf(codes.Internal, "the response: %v", err)
-	}
-	return response, nil
 }

@@ -5,12 +5,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
@@ -18,11 +15,10 @@ import (
 type settleCall struct {
 	takeCall
 	accounts.Charge
-	api *API
 }
 
 func (a *API) newSettle() *settleCall {
-	return &settleCall{api: a, takeCall: takeCall{a.Decider.Call(a.Decider.Clock())}}
+	return &settleCall{takeCall: takeCall{a.Decider.Call(a.Decider.Clock())}}
 }
 
 // ReadWire reads a SettleRequest.
@@ -39,27 +35,6 @@ func (s *settleCall) Release() { s.Call.Release() }
 
 // settle settles one request.
 func (a *API) settle(ctx context.Context, s *settleCall) error { return a.Answer(ctx, s.Call, nil) }
-
-// settleMessage is settle with protobuf's messages.
-func (a *API) settleMessage(ctx context.Context, r *ratelimitv1.SettleRequest) (*ratelimitv1.SettleResponse, error) {
-	s := a.newSettle()
-	defer s.Release()
-	message, err := proto.Marshal(r)
-	if err == nil {
-		err = s.ReadWire(string(message))
-	}
-	if err != nil {
-		return nil, endpoint.Invalid("the request: %v", err)
-	}
-	if err := a.settle(ctx, s); err != nil {
-		return nil, err
-	}
-	response := new(ratelimitv1.SettleResponse)
-	if err := proto.Unmarshal(s.AppendWire(nil), response); err != nil {
-		return nil, endpoint.Invalid("the response: %v", err)
-	}
-	return response, nil
-}
 
 // unmarshalSettle reads a SettleRequest into an empty call, which keeps parts of it.
 func (c takeCall) unmarshalSettle(request string) error {
