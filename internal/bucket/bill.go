@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -116,8 +117,8 @@ func (b *Bill) Void() {
 
 // Settle makes cost what the ID has charged, or if cost is negative takes a take of that
 // much out of it. Less is given back as far as it still counts, more is charged in full,
-// whatever remains. The bill must be known, and the state mended. lost is whether the
-// state is not the one that was charged.
+// whatever remains. The bill must be known, and void if the state is not the one that was
+// charged, and the state mended.
 func (b *Bill) Settle(l *Limit, s *State, clock, cost int64) Settled {
 	total := b.Total()
 	if cost < 0 {
@@ -150,6 +151,28 @@ func (l *Limit) Room(s *State, clock int64) int64 {
 		highest = l.MaxDebt
 	}
 	return max(0, highest-l.algorithm().level(l, s, clock)) / max(1, l.Unit)
+}
+
+// Rooms returns, for hits that are about to be reserved, the Room of each that is charged
+// whatever remains, and for others what no cost exceeds; nil if there are only such. state
+// returns the state of hit i, or nil, and its clock; Rooms mends it, see Mend.
+func Rooms(hits []Hit, maxSkew int64, state func(i int) (s *State, clock int64)) (rooms []int64) {
+	for i := range hits {
+		h := &hits[i]
+		if !h.IsReserved() || !h.Limit.ChargedAnyway(h.Cost) {
+			continue
+		}
+		if rooms == nil {
+			rooms = slices.Repeat([]int64{MaxCost}, len(hits))
+		}
+		s, clock := state(i)
+		if s == nil {
+			s = new(State)
+		}
+		h.Limit.Mend(s, clock, maxSkew)
+		rooms[i] = h.Limit.Room(s, clock)
+	}
+	return rooms
 }
 
 // giveBack gives up to cost back, of the newer portion first, and returns how much.

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"math"
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -33,25 +32,18 @@ func (s *states) Reserve(ctx context.Context, r bucket.Reservation, hits []bucke
 	return nil
 }
 
-// rooms returns the Room of each merged hit; nil if all that they charge fits.
-func (s *states) rooms(hits []bucket.Hit) (rooms []int64) {
-	if !slices.ContainsFunc(hits, func(h bucket.Hit) bool { return h.IsReserved() && h.Limit.ChargedAnyway(h.Cost) }) {
-		return nil
+// rooms returns the bucket.Rooms of the merged hits.
+func (s *states) rooms(hits []bucket.Hit) []int64 {
+	if !slices.ContainsFunc(hits, func(h bucket.Hit) bool { return h.Limit.ChargedAnyway(h.Cost) }) {
+		return nil // as of most takes, whose states are then looked for once
 	}
 	s.look(hits)
-	for i := range s.hits {
-		h, state := &s.hits[i], new(bucket.State)
-		room := int64(math.MaxInt64)
-		if h.IsReserved() {
-			if e := s.found[i]; e != nil {
-				state = &e.State
-				h.Limit.Mend(state, s.moments[i], s.maxSkew)
-			}
-			room = h.Limit.Room(state, s.moments[i])
+	return bucket.Rooms(s.hits, s.maxSkew, func(i int) (*bucket.State, int64) {
+		if e := s.found[i]; e != nil {
+			return &e.State, s.moments[i]
 		}
-		rooms = append(rooms, room)
-	}
-	return rooms
+		return nil, s.moments[i]
+	})
 }
 
 // bill returns the bill of an ID beside the state of a hit's key, or a new one.

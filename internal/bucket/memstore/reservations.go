@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"hash/maphash"
-	"math"
 	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -35,7 +34,12 @@ const reservedShare = 4
 // the take is charged without one.
 func (s *Store) Reserve(_ context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
 	return s.run(hits, decisions, func(g *group, clock int64) {
-		rooms := g.rooms(clock)
+		rooms := bucket.Rooms(g.hits, maxSkew, func(i int) (*bucket.State, int64) {
+			if e := g.items[i]; e != nil {
+				return &e.state, clock
+			}
+			return nil, clock
+		})
 		s.take(g, clock)
 		allowed := bucket.GroupAllowed(g.hits, g.decisions)
 		for i, e := range g.items {
@@ -48,29 +52,6 @@ func (s *Store) Reserve(_ context.Context, r bucket.Reservation, hits []bucket.H
 			}
 		}
 	})
-}
-
-// rooms returns the Room of each hit of a locked group; nil if all that it charges fits.
-func (g *group) rooms(clock int64) (rooms []int64) {
-	for i := range g.hits {
-		h := &g.hits[i]
-		if !h.IsReserved() || !h.Limit.ChargedAnyway(h.Cost) {
-			continue
-		}
-		if rooms == nil {
-			rooms = make([]int64, len(g.hits))
-			for j := range rooms {
-				rooms[j] = math.MaxInt64
-			}
-		}
-		state := new(bucket.State)
-		if e := g.items[i]; e != nil {
-			state = &e.state
-			h.Limit.Mend(state, clock, maxSkew)
-		}
-		rooms[i] = h.Limit.Room(state, clock)
-	}
-	return rooms
 }
 
 // addToBill adds a cost of hit i, which was charged, to the bill of an ID.
