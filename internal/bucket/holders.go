@@ -24,7 +24,8 @@ type holding struct {
 
 // Held are those who hold slots of one state.
 type Held struct {
-	// First are those whose holds end first, the first to end first.
+	// First are those whose holds end first, the first to end first, or one who was asked
+	// for.
 	First []Holding
 	// Total is how many hold.
 	Total int64
@@ -36,11 +37,19 @@ type Holding struct {
 	Left   time.Duration
 }
 
-// Held returns who holds when the store's clock is at clock, the first n of them.
-func (s *State) Held(clock int64, n int) Held {
+// Held returns who holds when the store's clock is at clock: the first n of them, or if
+// holder is not empty this one alone.
+func (s *State) Held(clock int64, holder string, n int) Held {
 	now := holdersNow(s, clock)
 	held := Held{Total: s.Holders.count(now)}
 	if held.Total == 0 {
+		return held
+	}
+	if holder != "" {
+		if s.holds(holder, now) {
+			h := s.Holders.byEnd[s.Holders.find(holder)]
+			held.First = []Holding{{h.holder, micros(h.end - now)}}
+		}
 		return held
 	}
 	first := s.Holders.byEnd[s.Holders.firstAfter(now):]

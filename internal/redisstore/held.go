@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,8 +16,9 @@ import (
 // see script/lua/state.lua.
 const above = 1 << 52
 
-// Holders returns who holds slots of the hit's state, the first n of them. It reads the
-// set beside the script, which may change it meanwhile, and changes nothing.
+// Holders returns who holds slots of the hit's state: the first n of them, or of a hit that
+// names a holder this one alone. It reads the set beside the script, which may change it
+// meanwhile, and changes nothing.
 func (s *Store) Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held, error) {
 	tag := s.tags.Of(h.Place)
 	server, err := s.serverOf(ctx, tag)
@@ -42,11 +44,22 @@ func (s *Store) Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held,
 	if err != nil {
 		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
 	}
-	first, err := server.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: after, Max: until, Count: int64(n)}).Result()
+	held := bucket.Held{Total: total}
+	var first []redis.Z
+	if h.Holder == "" {
+		first, err = server.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: after, Max: until, Count: int64(n)}).Result()
+	} else {
+		var end float64
+		if end, err = server.ZScore(ctx, key, h.Holder).Result(); err == nil && int64(end) > now && int64(end) < above {
+			first = []redis.Z{{Score: end, Member: h.Holder}}
+		}
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+	}
 	if err != nil {
 		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
 	}
-	held := bucket.Held{Total: total}
 	for _, z := range first {
 		holder, _ := z.Member.(string)
 		held.First = append(held.First, bucket.Holding{Holder: holder, Left: time.Duration(int64(z.Score)-clock) * time.Microsecond})

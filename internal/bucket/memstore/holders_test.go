@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -173,5 +174,22 @@ func TestNoRoomForAHolder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who asks for one holder gets this one alone.
+func TestOneHolderIsFound(t *testing.T) {
+	s := memstore.New(memstore.Options{MaxKeys: 100})
+	defer s.Close()
+	x := hit(newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: 10, Period: time.Minute}), "a", 1)
+	for _, x.Holder = range []string{"one", "two"} {
+		take(t, s, x)
+	}
+	for holder, isThere := range map[string]bool{"one": true, "two": true, "three": false} {
+		x.Holder = holder
+		held, err := s.Holders(context.Background(), &x, 0)
+		if err != nil || held.Total != 2 || isThere != (len(held.First) == 1) || isThere && held.First[0].Holder != holder {
+			t.Errorf("of %s it tells %+v, %v", holder, held, err)
+		}
 	}
 }

@@ -270,7 +270,8 @@ func (s *Store) Forget(keys []string) {
 	}
 }
 
-// Holders returns who holds slots of the hit's state, the first n of them.
+// Holders returns who holds slots of the hit's state: the first n of them, or of a hit that
+// names a holder this one alone.
 func (s *Store) Holders(_ context.Context, h *bucket.Hit, n int) (bucket.Held, error) {
 	sh := &s.shards[s.shardOf(maphash.Bytes(s.seed, h.Key))]
 	sh.mu.Lock()
@@ -279,7 +280,7 @@ func (s *Store) Holders(_ context.Context, h *bucket.Hit, n int) (bucket.Held, e
 	if e == nil {
 		return bucket.Held{}, nil
 	}
-	return e.state.Held(s.clock(), n), nil
+	return e.state.Held(s.clock(), h.Holder, n), nil
 }
 
 // Counted returns how many of the keys have a state in which something counts.
