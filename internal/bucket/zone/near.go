@@ -2,8 +2,8 @@ package zone
 
 import (
 	"bytes"
-	"slices"
 	"strings"
+	"sync"
 )
 
 const (
@@ -35,17 +35,38 @@ func nearest(name string) []string {
 		return []string{UTC}
 	}
 	for slips := range maxSlips + 1 {
-		near := namesWhere(func(other string) bool {
-			other = plain(other)
+		if len(wanted) <= 2*slips {
+			break
+		}
+		var near []string
+		for i, other := range plainNames() {
 			place := other[strings.LastIndexByte(other, '/')+1:]
-			return len(wanted) > 2*slips && (distance(wanted, other) <= slips || distance(wanted, place) <= slips)
-		})
+			if isNear(wanted, other, slips) || isNear(wanted, place, slips) {
+				if near = append(near, Names()[i]); len(near) == maxNear {
+					break
+				}
+			}
+		}
 		if len(near) > 0 {
 			return near
 		}
 	}
 	return nil
 }
+
+// isNear reports whether at most so many letters differ. A file may have thousands of wrong
+// names, so most of those that are not near are told by their lengths.
+func isNear(a, b string, slips int) bool {
+	return max(len(a)-len(b), len(b)-len(a)) <= slips && distance(a, b) <= slips
+}
+
+// plainNames are Names as plain writes them.
+var plainNames = sync.OnceValue(func() (all []string) {
+	for _, name := range Names() {
+		all = append(all, plain(name))
+	}
+	return all
+})
 
 // namesWhere returns the first few names that fit.
 func namesWhere(fits func(name string) bool) (some []string) {
@@ -58,18 +79,18 @@ func namesWhere(fits func(name string) bool) (some []string) {
 }
 
 // plain is a name without what people write differently.
-func plain(name string) string {
-	return strings.NewReplacer(" ", "_", "-", "_").Replace(strings.ToLower(name))
-}
+func plain(name string) string { return separators.Replace(strings.ToLower(name)) }
+
+var separators = strings.NewReplacer(" ", "_", "-", "_")
 
 // distance is how many letters must be inserted, removed or replaced to make b of a.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
+	row, before := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		before := slices.Clone(row)
+		copy(before, row)
 		row[0] = i + 1
 		for j := range len(b) {
 			replaced := before[j]
