@@ -16,6 +16,11 @@ import (
 // could be reached for so long and others have it now, or somebody released or reset it.
 var ErrSlotLost = errors.New("client: the slot is lost")
 
+var (
+	errTaken   = fmt.Errorf("%w: its hold had ended, and others have all slots", ErrSlotLost)
+	errNoStore = errors.New("the daemon's store does not answer")
+)
+
 // Slot is what Acquire got: the slots of a request, held until Release. The daemon renews
 // them over the client's stream; where that does not get through, when it ends, or when the
 // daemon is restarted, the client renews them itself, at another daemon if there is one.
@@ -308,9 +313,9 @@ func (s *Slot) lookAt(ctx context.Context) (isKnown, isOver bool) {
 	case err != nil:
 		return false, s.unanswered(err)
 	case result.Degraded:
-		return false, s.unanswered(errors.New("the daemon's store does not answer"))
+		return false, s.unanswered(errNoStore)
 	case !result.Allowed:
-		s.lose(fmt.Errorf("%w: its hold had ended, and others have all slots", ErrSlotLost))
+		s.lose(errTaken)
 		return true, true
 	}
 	// Such a daemon has renewed it within little more than a third of the hold.
@@ -337,33 +342,30 @@ func (s *Slot) renew(ctx context.Context) (isKnown, isOver bool) {
 	if err == nil {
 		err = stream.Unreadable(result.read(k.Answer))
 	}
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return false, false // keep finds out
-	case err != nil:
-		s.binding = nil
+	}
+	s.binding = nil
+	if err != nil {
 		return false, s.unanswered(err)
-	case result.Allowed:
+	}
+	if result.Allowed {
 		s.renewed(result, began)
 		if result.heldFor() > 0 {
 			s.binding = k.Binding
 			return true, false
 		}
-		k.Binding.Forget()
-		s.binding = nil
-		return false, !result.Degraded // no limit is for it any more
-	case result.Degraded:
-		k.Binding.Forget()
-		s.binding = nil
-		return false, s.unanswered(errors.New("the daemon's store does not answer"))
-	case s.hold == 0: // it was let through without one
-		k.Binding.Forget()
-		s.binding = nil
-		return true, false
 	}
 	k.Binding.Forget()
-	s.binding = nil
-	s.lose(fmt.Errorf("%w: its hold had ended, and others have all slots", ErrSlotLost))
+	switch {
+	case result.Allowed:
+		return false, !result.Degraded // no limit is for it any more
+	case result.Degraded:
+		return false, s.unanswered(errNoStore)
+	case s.hold == 0: // it was let through without one
+		return true, false
+	}
+	s.lose(errTaken)
 	return true, true
 }
 
