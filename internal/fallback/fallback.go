@@ -72,18 +72,18 @@ var errLength = errors.New("fallback: as many decisions as hits are needed")
 // twice: there and here. If a limit is to fail with its store, Take charges nothing
 // and its error wraps cause; but a limit whose hit is Aside allows instead.
 func (f *Fallback) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
-	return f.take(ctx, hits, decisions, cause, f.local.Take)
+	return f.Reserve(ctx, bucket.Reservation{}, hits, decisions, cause)
 }
 
-// Reserve is Take for a caller who names the take. Only local limits have bills.
+// Reserve is Take for a caller who may have named the take: with an ID, local limits have
+// bills.
 func (f *Fallback) Reserve(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
-	return f.take(ctx, hits, decisions, cause, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-		return f.local.Reserve(ctx, r, hits, decisions)
-	})
-}
-
-// take is Take; local limits are charged by this method of their store.
-func (f *Fallback) take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error, by storeMethod) error {
+	by := f.local.Take
+	if r.ID != "" {
+		by = func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+			return f.local.Reserve(ctx, r, hits, decisions)
+		}
+	}
 	g, err := f.begin(hits, decisions, cause)
 	if err != nil {
 		return err
