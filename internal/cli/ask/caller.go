@@ -17,7 +17,7 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// caller is a command that asks once as the daemon's callers do.
+// caller is a command that asks as the daemon's callers do.
 type caller struct {
 	to      dial.Target
 	domain  string
@@ -29,12 +29,13 @@ func newCaller(load dial.Loader) caller {
 	return caller{to: dial.ToGRPC(load), timeout: 2 * time.Second}
 }
 
-// bind defines the flags of the command.
-func (c *caller) bind(cmd *cobra.Command, load dial.Loader) {
+// bind defines the flags of the command; answers says what it waits for, such as "the
+// answer".
+func (c *caller) bind(cmd *cobra.Command, load dial.Loader, answers string) {
 	c.to.Bind(cmd.Flags())
 	complete.BindDomain(cmd, &c.domain, load)
-	jsonline.Bind(cmd.Flags(), &c.json, "the answer")
-	cmd.Flags().Var(flags.Wait(&c.timeout), "timeout", "how long to wait for the answer")
+	jsonline.Bind(cmd.Flags(), &c.json, answers)
+	cmd.Flags().Var(flags.Wait(&c.timeout), "timeout", "how long to wait for "+answers)
 }
 
 // ask calls do with the daemon, within the user's timeout.

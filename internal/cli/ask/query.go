@@ -33,22 +33,19 @@ import (
 )
 
 type query struct {
-	to     dial.Target
-	domain string
-	cost   int64
-	peek   bool
-	count  int64
+	caller
+	cost  int64
+	peek  bool
+	count int64
 	// id names the take, so that it can be settled within a time; 0: the daemon's default.
 	id           string
 	settleWithin time.Duration
-	json         bool
-	timeout      time.Duration
 }
 
 // QueryCommand asks the daemon with the settings that load returns, or the one that its
 // flags name.
 func QueryCommand(load dial.Loader) *cobra.Command {
-	q := query{to: dial.ToGRPC(load), cost: 1, count: 1, timeout: 2 * time.Second}
+	q := query{caller: newCaller(load), cost: 1, count: 1}
 	cmd := &cobra.Command{
 		Use:   "query --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Ask a running daemon for decisions",
@@ -79,16 +76,13 @@ error.`,
 			return err
 		},
 	}
-	q.to.Bind(cmd.Flags())
+	q.bind(cmd, load, "each answer")
 	fs := cmd.Flags()
-	complete.BindDomain(cmd, &q.domain, load)
 	fs.Var(flags.Number(&q.cost, 1, bucket.MaxRequests), "cost", "what each request takes")
 	fs.BoolVar(&q.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
 	fs.Var(flags.Number(&q.count, 1, math.MaxInt32), "count", "how often to ask")
 	bindID(fs, &q.id, "name the request, so that settle can say what it used")
 	fs.Var(settleWithin(&q.settleWithin), "settle-within", "how long it can be settled (default: 1h, or less where the daemon says so)")
-	jsonline.Bind(fs, &q.json, "each answer")
-	fs.Var(flags.Wait(&q.timeout), "timeout", "how long to wait for each answer")
 	cmd.MarkFlagsMutuallyExclusive("cost", "peek")
 	cmd.MarkFlagsMutuallyExclusive("id", "peek")
 	return cmd

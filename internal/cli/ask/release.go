@@ -39,7 +39,7 @@ since its hold ended.`,
 			return c.release(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
-	c.bind(cmd, load)
+	c.bind(cmd, load, "the answer")
 	return cmd
 }
 

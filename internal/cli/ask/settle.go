@@ -49,7 +49,7 @@ taken with it, or it was denied or given back, or it was too long ago.`,
 			return s.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
-	s.bind(cmd, load)
+	s.bind(cmd, load, "the answer")
 	bindID(cmd.Flags(), &s.id, "that of the request (required)")
 	cost := flags.Number(&s.cost, 0, bucket.MaxRequests)
 	cost.Default = "" // what was used has none
