@@ -107,12 +107,7 @@ func (s *Store) TakeDegraded(ctx context.Context, reserved bucket.Reservation, h
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var err error
-	if reserved.ID == "" {
-		err = s.fallback.Take(ctx, hits, decisions, cause)
-	} else {
-		err = s.fallback.Reserve(ctx, reserved, hits, decisions, cause)
-	}
+	err := s.fallback.Reserve(ctx, reserved, hits, decisions, cause)
 	if ctx.Err() == nil {
 		var degraded fallback.Degraded
 		s.fallback.Add(&degraded, hits, fallback.Unsure)

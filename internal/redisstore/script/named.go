@@ -14,17 +14,17 @@ type Named struct {
 	ID string
 	// Lasts is that of the reservation, if it is a take.
 	Lasts time.Duration
-	// Bills are where the hits' bills are.
-	Bills []Bill
+	// Places are where the hits' bills are.
+	Places []BillPlace
 	// Settled are the result of a Settle.
 	Settled []bucket.Settled
 }
 
-// Bill is where the bill of a hit is kept: its key, and the key that says when the hit's
-// state was reset.
-type Bill struct{ Key, Reset HashedKey }
+// BillPlace is where the bill of a hit is kept: its key, and the key that says when the
+// hit's state was reset.
+type BillPlace struct{ Key, Reset HashedKey }
 
-// HashedKey is a key as in Redis, and its hash as in Request.Hashes.
+// HashedKey is a key as in Redis, and its hash as in Group.Hashes.
 type HashedKey struct {
 	Text []byte
 	Hash uint64
@@ -33,9 +33,9 @@ type HashedKey struct {
 // Name gives a request the ID of its take, or of what it settles. Hashes of keys are by
 // seed.
 func (r *Group) Name(id string, lasts time.Duration, seed maphash.Seed) {
-	r.Named = &Named{ID: id, Lasts: lasts, Bills: make([]Bill, len(r.Hits)), Settled: make([]bucket.Settled, len(r.Hits))}
+	r.Named = &Named{ID: id, Lasts: lasts, Places: make([]BillPlace, len(r.Hits)), Settled: make([]bucket.Settled, len(r.Hits))}
 	for i := range r.Hits {
-		r.Named.Bills[i] = Bill{
+		r.Named.Places[i] = BillPlace{
 			Key:   hashed(bucket.AppendBill(nil, r.Hits[i].Key, id), seed),
 			Reset: hashed(bucket.AppendReset(nil, r.Hits[i].Key), seed),
 		}
@@ -52,21 +52,21 @@ func (r *Group) CopyNamed(from *Group, i int) {
 	if r.Named == nil {
 		r.Named = &Named{ID: from.Named.ID, Lasts: from.Named.Lasts}
 	}
-	r.Named.Bills = append(r.Named.Bills, from.Named.Bills[i])
+	r.Named.Places = append(r.Named.Places, from.Named.Places[i])
 	r.Named.Settled = append(r.Named.Settled, bucket.Settled{})
 }
 
 // encodeBill appends what a hit of a take with an ID ends with.
 func (c *Command) encodeBill(r *Group, i int) {
 	n := r.Named
-	c.input = appendNumbers(c.input, c.hashedKey(&n.Bills[i].Key), c.hashedKey(&n.Bills[i].Reset), r.Hits[i].Limit.Pace(), n.Lasts.Microseconds())
+	c.input = appendNumbers(c.input, c.hashedKey(&n.Places[i].Key), c.hashedKey(&n.Places[i].Reset), r.Hits[i].Limit.Pace(), n.Lasts.Microseconds())
 }
 
 // encodeSettle appends a Settle.
 func (c *Command) encodeSettle(r *Group, at func() int64) {
 	c.input = appendNumbers(c.input, int64(Settle), 1, int64(len(r.Hits)))
 	for i := range r.Hits {
-		h, bill := &r.Hits[i], &r.Named.Bills[i]
+		h, bill := &r.Hits[i], &r.Named.Places[i]
 		unit := max(1, h.Limit.Unit) // windows count in costs
 		c.input = appendNumbers(c.input, c.key(h.Key, r.Hashes[i]), c.limit(h.Limit, at), h.Cost,
 			c.hashedKey(&bill.Key), c.hashedKey(&bill.Reset), h.Limit.Pace(), unit)
