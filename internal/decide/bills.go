@@ -27,21 +27,16 @@ func (x *explaining) listBills(ctx context.Context, e *Explanation) error {
 	if x.decider.Bills == nil {
 		return nil
 	}
-	for i := range e.Descriptors {
-		o := &x.Outcomes[i]
-		first := len(o.Hits) - len(e.Descriptors[i].Limits) // a refusal's own limit is not shown
-		for j := range e.Descriptors[i].Limits {
-			h, l := &o.Hits[first+j], &e.Descriptors[i].Limits[j]
-			if l.Algorithm.HasHolders() {
-				continue
-			}
-			b, clock, err := x.decider.Bills.Bill(ctx, x.StoreID(), h)
-			switch {
-			case err != nil:
-				return errorOf(NotReady, "the store does not tell what the id has charged: %v", err)
-			case b.IsKnown(clock):
-				l.Billed = &Billed{b, clock}
-			}
+	for h, l := range x.shown(e) {
+		if l.Algorithm.HasHolders() {
+			continue
+		}
+		b, clock, err := x.decider.Bills.Bill(ctx, x.StoreID(), h)
+		switch {
+		case err != nil:
+			return errorOf(NotReady, "the store does not tell what the id has charged: %v", err)
+		case b.IsKnown(clock):
+			l.Billed = &Billed{b, clock}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -203,6 +204,13 @@ func (d *Decider) Call(began time.Duration) *Call {
 
 // Clock returns the time since the decider was made. It never goes back.
 func (d *Decider) Clock() time.Duration { return time.Since(d.made) }
+
+// IsDegraded reports whether the store did not decide all of the call, or did not settle it.
+func (c *Call) IsDegraded() bool {
+	return c.IsUnsure || slices.ContainsFunc(c.Settled, func(s Settled) bool { return s.Degraded }) || slices.ContainsFunc(c.Outcomes, func(o Outcome) bool {
+		return slices.ContainsFunc(o.Decisions, func(d bucket.Decision) bool { return d.Degraded })
+	})
+}
 
 // Release ends the use of a call that Decider.Call returned.
 func (c *Call) Release() {

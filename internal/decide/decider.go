@@ -269,7 +269,7 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 		cost := min(h.Cost, bucket.MaxRequests)
 		charged := bucket.Due(h, decision, !denied)
 		if h.Holder != "" && charged {
-			countHolder(o.Rule, o.LimitName(j), j, h, decision)
+			countHolder(counts, h, decision)
 		}
 		if cost < 0 {
 			if charged && h.Holder == "" {

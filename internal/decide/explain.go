@@ -3,6 +3,7 @@ package decide
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -115,6 +116,21 @@ func (d *Decider) Explain(ctx context.Context, c *Call) (*Explanation, error) {
 		err = x.listBills(ctx, e)
 	}
 	return e, err
+}
+
+// shown are the hits of the call, each with the limit that the explanation shows for it.
+func (x *explaining) shown(e *Explanation) iter.Seq2[*bucket.Hit, *ExplainedLimit] {
+	return func(yield func(*bucket.Hit, *ExplainedLimit) bool) {
+		for i := range e.Descriptors {
+			hits, limits := x.Outcomes[i].Hits, e.Descriptors[i].Limits
+			first := len(hits) - len(limits) // a refusal's own limit is not shown
+			for j := range limits {
+				if !yield(&hits[first+j], &limits[j]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (d *Decider) explainNow(ctx context.Context, c *Call) (*explaining, *Explanation, error) {

@@ -111,9 +111,9 @@ func (d *Decider) giveBackPart(ctx context.Context, c *Call, part int, g *givenB
 
 // GiveBack gives back a take of the call's descriptors. all has what the response said
 // of each limit. It gives back everything, or nothing if a limit has changed since; of a
-// take with an ID what settlements have left of it. The
-// decisions of the call's outcomes then say only when it was given back, and by whom;
-// those of what was not taken say nothing. Without refunds, only slots can be given back.
+// take with an ID what settlements have left of it. The decisions of the call's outcomes
+// then say only when it was given back, and by whom; those of what was not taken say
+// nothing. Without refunds, only slots can be given back.
 func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken, refunds bool) error {
 	if err := d.Match(c); err != nil {
 		return err

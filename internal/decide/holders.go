@@ -82,9 +82,9 @@ func (d *Decider) giveBackHits(ctx context.Context, c *Call, wanted func(*bucket
 	}
 }
 
-// countHolder counts what became of the slot of a hit that was charged.
-func countHolder(rule *rules.Rule, name string, near int, h *bucket.Hit, d *bucket.Decision) {
-	counts := rule.Counts.Limit(name, near).Holders()
+// countHolder counts, for its limit, what became of the slot of a hit that was charged.
+func countHolder(limit *tally.LimitCounts, h *bucket.Hit, d *bucket.Decision) {
+	counts := limit.Holders()
 	switch {
 	case h.Cost < 0:
 		counts.Released[d.Released].Add(1)
@@ -107,7 +107,8 @@ func (c *Call) HeldFor(o *Outcome, j int) time.Duration {
 
 // HolderLister is a store that lists who holds slots.
 type HolderLister interface {
-	// Holders returns who holds slots of the hit's state, the first n of them.
+	// Holders returns who holds slots of the hit's state: the first n of them, or of a hit
+	// that names a holder this one alone.
 	Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held, error)
 }
 
@@ -120,26 +121,9 @@ func (x *explaining) listHolders(ctx context.Context, e *Explanation) {
 	if x.decider.Holders == nil {
 		return
 	}
-	for i := range e.Descriptors {
-		o := &x.Outcomes[i]
-		first := len(o.Hits) - len(e.Descriptors[i].Limits) // a refusal's own limit is not shown
-		for j := range e.Descriptors[i].Limits {
-			h, l := &o.Hits[first+j], &e.Descriptors[i].Limits[j]
-			if !l.Algorithm.HasHolders() {
-				continue
-			}
-			most := MaxListed
-			if h.Holder != "" {
-				most = bucket.MaxHolders
-			}
-			held, err := x.decider.Holders.Holders(ctx, h, most)
-			if err != nil {
-				continue
-			}
-			if h.Holder != "" {
-				held.First = slices.DeleteFunc(held.First, func(one bucket.Holding) bool { return one.Holder != h.Holder })
-			}
-			l.Held = held
+	for h, l := range x.shown(e) {
+		if l.Algorithm.HasHolders() {
+			l.Held, _ = x.decider.Holders.Holders(ctx, h, MaxListed)
 		}
 	}
 }

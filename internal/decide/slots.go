@@ -54,11 +54,6 @@ func (c *Call) HasSlots(i int) bool {
 	return false
 }
 
-// IsDegraded reports whether the store did not decide all of the decided call.
-func (c *Call) IsDegraded() bool {
-	return c.IsUnsure || slices.ContainsFunc(c.decisions, func(d bucket.Decision) bool { return d.Degraded })
-}
-
 // WereFreed reports whether one of the slots that a call had was free when a later one had
 // it again, although its hold had not ended: somebody released it, or reset its limit.
 func WereFreed(before, after []Slot) bool {

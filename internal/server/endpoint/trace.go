@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
@@ -194,7 +193,7 @@ func (e *Endpoint) describe(span *tracing.Span, c *decide.Call, code codes.Code)
 	if code != codes.OK {
 		return // the error's text may have values of the caller
 	}
-	if isDegraded(c) {
+	if c.IsDegraded() {
 		span.Set(attribute.Bool("ratelimit.degraded", true))
 	}
 	if c.IsSettlement {
@@ -222,7 +221,7 @@ func (e *Endpoint) DescribeAll(span *tracing.Span, calls []*decide.Call, failed 
 		if len(domains) < 2 && !slices.Contains(domains, c.Domain) {
 			domains = append(domains, c.Domain)
 		}
-		degraded = degraded || isDegraded(c)
+		degraded = degraded || c.IsDegraded()
 		if c.Denied {
 			denied++
 			denier = cmp.Or(denier, c)
@@ -299,12 +298,6 @@ func appendRulePaths(paths []string, c *decide.Call) []string {
 		}
 	}
 	return paths
-}
-
-func isDegraded(c *decide.Call) bool {
-	return c.IsUnsure || slices.ContainsFunc(c.Settled, func(s decide.Settled) bool { return s.Degraded }) || slices.ContainsFunc(c.Outcomes, func(o decide.Outcome) bool {
-		return slices.ContainsFunc(o.Decisions, func(d bucket.Decision) bool { return d.Degraded })
-	})
 }
 
 // denier returns the limit that a denied call waits for: its rule's path and its name
