@@ -3,7 +3,9 @@ package buckettest
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,6 +94,19 @@ const manyTraces = 500
 func MayBeLarge(a bucket.Algorithm) bool {
 	_, err := bucket.NewLimit(bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Second})
 	return err == nil
+}
+
+// Traces returns n, or what TRACES in the environment says: a run over a night has more
+// than a suite.
+func Traces(n int) int {
+	if text := os.Getenv("TRACES"); text != "" {
+		more, err := strconv.Atoi(text)
+		if err != nil {
+			panic("TRACES: " + err.Error())
+		}
+		return more
+	}
+	return n
 }
 
 // runTraces runs random traces, several at a time.

@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			return s
 		},
-		Traces:     racetest.Fewer(20_000),
+		Traces:     buckettest.Traces(racetest.Fewer(20_000)),
 		Algorithms: bucket.Algorithms(),
 		Reserves:   true,
 	}
