@@ -23,7 +23,7 @@ func nearest(name string) []string {
 		return nil
 	}
 	if f := files()[name]; f != nil {
-		if same := namesWhere(func(other string) bool { return bytes.Equal(files()[other].data, f.data) }); len(same) > 0 {
+		if same := namesWhere(func(i int) bool { return bytes.Equal(files()[Names()[i]].data, f.data) }); len(same) > 0 {
 			return same
 		}
 	}
@@ -35,18 +35,11 @@ func nearest(name string) []string {
 		return []string{UTC}
 	}
 	for slips := range maxSlips + 1 {
-		if len(wanted) <= 2*slips {
-			break
-		}
-		var near []string
-		for i, other := range plainNames() {
+		near := namesWhere(func(i int) bool {
+			other := plainNames()[i]
 			place := other[strings.LastIndexByte(other, '/')+1:]
-			if isNear(wanted, other, slips) || isNear(wanted, place, slips) {
-				if near = append(near, Names()[i]); len(near) == maxNear {
-					break
-				}
-			}
-		}
+			return len(wanted) > 2*slips && (isNear(wanted, other, slips) || isNear(wanted, place, slips))
+		})
 		if len(near) > 0 {
 			return near
 		}
@@ -68,10 +61,10 @@ var plainNames = sync.OnceValue(func() (all []string) {
 	return all
 })
 
-// namesWhere returns the first few names that fit.
-func namesWhere(fits func(name string) bool) (some []string) {
-	for _, name := range Names() {
-		if len(some) < maxNear && fits(name) {
+// namesWhere returns the first few names that fit, by their index in Names.
+func namesWhere(fits func(i int) bool) (some []string) {
+	for i, name := range Names() {
+		if len(some) < maxNear && fits(i) {
 			some = append(some, name)
 		}
 	}
