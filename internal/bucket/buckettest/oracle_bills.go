@@ -201,7 +201,9 @@ func (o *Oracle) returned(b *bill, h bucket.Hit, clock, cost int64) (sum int64) 
 // exactly is what counts at clock, without rounding.
 func (m *debt) exactly(l *bucket.Limit, clock int64) *big.Rat { return m.at(l, clock) }
 
-func (m *window) exactly(*bucket.Limit, int64) *big.Rat { return big.NewRat(m.n, 1) }
+func (m *window) exactly(l *bucket.Limit, clock int64) *big.Rat {
+	return big.NewRat(m.used(l, clock), 1)
+}
 
 func (m *slots) exactly(l *bucket.Limit, clock int64) *big.Rat {
 	return big.NewRat(m.used(l, clock), 1)
