@@ -1,0 +1,63 @@
+{{- define "ratelimitd.name" -}}
+{{- if contains "ratelimitd" .Release.Name -}}
+{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-ratelimitd" .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ratelimitd.selector" -}}
+app.kubernetes.io/name: ratelimitd
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "ratelimitd.labels" -}}
+{{ include "ratelimitd.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- /* Not empty where counts are in memory. */ -}}
+{{- define "ratelimitd.alone" -}}
+{{- if eq .Values.settings.store "memory" }}true{{ end -}}
+{{- end -}}
+
+{{- /* The variables of a part of the settings: a dict of their prefix and their values. */ -}}
+{{- define "ratelimitd.variables" -}}
+{{- range $name, $value := .values }}
+{{- $variable := printf "%s_%s" $.prefix (upper $name) }}
+{{- if kindIs "map" $value }}
+{{- include "ratelimitd.variables" (dict "prefix" $variable "values" $value) }}
+{{- else if kindIs "slice" $value }}
+{{ $variable }}: {{ join "," $value | quote }}
+{{- else if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+{{- /* Otherwise a large number is 1e+06. */}}
+{{ $variable }}: {{ int64 $value | quote }}
+{{- else }}
+{{ $variable }}: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "ratelimitd.environment" -}}
+{{- $settings := deepCopy .Values.settings }}
+{{- if include "ratelimitd.alone" . }}
+{{- $settings = omit $settings "redis" }}
+{{- else }}
+{{- $defaults := dict "failure" (dict "health" "first_answer") "assignments" (dict "cache_path" "/var/lib/ratelimitd/assignments.cache") }}
+{{- $settings = mergeOverwrite $defaults $settings }}
+{{- end }}
+{{- include "ratelimitd.variables" (dict "prefix" "RATELIMITD" "values" $settings) }}
+{{- end -}}
+
+{{- /* Whether the process lives. A kubelet shows no certificate. */ -}}
+{{- define "ratelimitd.alive" -}}
+{{- if dig "admin" "tls" "client_ca" "" .Values.settings -}}
+tcpSocket: {port: admin}
+{{- else if dig "admin" "tls" "cert" "" .Values.settings -}}
+httpGet: {path: /healthz, port: admin, scheme: HTTPS}
+{{- else -}}
+httpGet: {path: /healthz, port: admin}
+{{- end -}}
+{{- end -}}
