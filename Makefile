@@ -20,6 +20,9 @@ BUF         := $(TOOL) buf
 # What runs without the race detector is compiled once: with the flags of make build,
 # which lint, the image and the daemons of tests have too. make lint runs go vet.
 PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off
+# Tests whose libraries are large, and that have nothing to find for the race detector:
+# their files are not for it.
+LARGE_TESTS := ./integration/kubernetes
 # Tests that compare allocations, or that do less with the race detector.
 PLAIN_TESTS := Allocate|APIsConform|AreThoseOfTheModel|TakesLittleMemory|AuthPathCountsAsServersServeIt|StoreConformance
 # What the API was when callers last were told of it; buf breaking compares.
@@ -45,7 +48,7 @@ test: tools ## run every test, with the race detector
 	@# work is all modules of go.work, at once: many tests wait more than they compute.
 	$(GO) test -race -shuffle=on -vet=off -timeout 18m work
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
-	$(PLAIN_TEST) ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
+	$(PLAIN_TEST) ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top $(LARGE_TESTS)
 	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: tools
