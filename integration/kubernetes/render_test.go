@@ -11,10 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"helm.sh/helm/v4/pkg/chart/common"
-	"helm.sh/helm/v4/pkg/chart/common/util"
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	"helm.sh/helm/v4/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -198,8 +194,7 @@ func kustomizedBy(t *testing.T, kustomization string) objects {
 	return all
 }
 
-// rendered returns what Helm renders of the chart as a release named ratelimitd, with
-// values in YAML.
+// rendered returns the chart as a release named ratelimitd, with values in YAML.
 func rendered(t *testing.T, values string) objects {
 	t.Helper()
 	all, _, err := render(t, "ratelimitd", values)
@@ -213,23 +208,11 @@ func rendered(t *testing.T, values string) objects {
 // values that the schema refuses.
 func render(t *testing.T, release, values string) (all objects, notes string, err error) {
 	t.Helper()
-	chart, err := loader.LoadDir(filepath.Join(root, "deploy/helm/ratelimitd"))
+	files, err := loadChart(t).render(release, ownValues(t, values))
 	if err != nil {
-		t.Fatal(err)
-	}
-	var own map[string]any
-	if err := yaml.UnmarshalStrict([]byte(values), &own); err != nil {
-		t.Fatal(err)
+		return nil, "", err
 	}
 	all = objects{}
-	full, err := util.ToRenderValues(chart, own, common.ReleaseOptions{Name: release, Namespace: "limits", IsInstall: true, Revision: 1}, nil)
-	if err != nil {
-		return nil, "", err
-	}
-	files, err := engine.Render(chart, full)
-	if err != nil {
-		return nil, "", err
-	}
 	for name, text := range files {
 		if path.Base(name) == "NOTES.txt" {
 			notes = text
@@ -238,4 +221,13 @@ func render(t *testing.T, release, values string) (all objects, notes string, er
 		all.add(t, []byte(text))
 	}
 	return all, notes, nil
+}
+
+// ownValues reads the values that somebody gives, in YAML.
+func ownValues(t *testing.T, text string) (values map[string]any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
 }

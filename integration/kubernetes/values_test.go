@@ -186,9 +186,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// Each value does what values.yaml says.
-func TestValuesAreFollowed(t *testing.T) {
-	o, notes, err := render(t, "shop", `
+// everyValue sets each value of the chart.
+const everyValue = `
 image: {repository: registry.corp/ratelimitd, tag: v0.1.0, pullPolicy: Always}
 imagePullSecrets: [{name: corp}]
 settings: {grpc: {tls: {cert: /tls/tls.crt, key: /tls/tls.key}}, admin: {tls: {cert: /tls/tls.crt, key: /tls/tls.key}, tokens_file: /etc/ratelimitd/tokens/tokens.yaml}}
@@ -210,7 +209,11 @@ priorityClassName: high
 env: [{name: RATELIMITD_REDIS_SENTINEL_PASSWORD, valueFrom: {secretKeyRef: {name: corp-redis, key: sentinel}}}]
 volumes: [{name: tls, secret: {secretName: shop-tls}}]
 volumeMounts: [{name: tls, mountPath: /tls, readOnly: true}]
-`)
+`
+
+// Each value does what values.yaml says.
+func TestValuesAreFollowed(t *testing.T) {
+	o, notes, err := render(t, "shop", everyValue)
 	if err != nil {
 		t.Fatal(err)
 	}
