@@ -279,7 +279,7 @@ func TestPodsAreReplacedWithoutALoss(t *testing.T) {
 
 // The kustomizations of the documentation do what it says.
 func TestDocumentedKustomizationBuilds(t *testing.T) {
-	text := find(t, "docs/deploy.md", "(?s)```yaml\n(# kustomization.yaml\n.*?)```")
+	text := find(t, "docs/kubernetes.md", "(?s)```yaml\n(# kustomization.yaml\n.*?)```")
 	o := kustomizedBy(t, text)
 	var want struct {
 		Namespace          string
