@@ -43,7 +43,7 @@ func TestDaemonThatRedisRefusesAtTheStartEnds(t *testing.T) {
 		{"no password at the sentinels", nil, append(redisFlags("sentinel", sentinels...), "--redis-sentinel-master", "limits"),
 			[]string{sentinels[0], "redis.sentinel_password", "NOAUTH"}},
 		{"a right too few", []string{"RATELIMITD_REDIS_PASSWORD=hunter2"}, append(redisFlags("single", rights), "--redis-prefix", "rl", "--redis-username", "ratelimitd"),
-			[]string{rights, "redis.username", "docs/deploy.md", "NOPERM", "'set'"}},
+			[]string{rights, "redis.username", "docs/redis.md", "NOPERM", "'set'"}},
 		{"another mode", []string{"RATELIMITD_REDIS_PASSWORD=hunter2"}, redisFlags("cluster", guarded), []string{guarded, "redis.mode"}},
 		{"another authority", []string{"RATELIMITD_REDIS_PASSWORD=hunter2"}, append(redisFlags("single", secure), "--redis-tls-enabled", "--redis-tls-ca", strangers.File),
 			[]string{secure, "redis.tls.ca", "x509"}},

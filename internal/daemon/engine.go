@@ -117,7 +117,7 @@ func (e *engine) openRedisStore(r settings.Redis, live *rules.Live, tracer *trac
 		}
 		if rules := live.Rules(); rules != nil && rules.HasHolders() {
 			if err := store.HolderRights(ctx); err != nil {
-				log.Warn("limits of requests in flight (algorithm: concurrency) cannot be decided by Redis: its user lacks a right; see docs/deploy.md for those that suffice", "error", err)
+				log.Warn("limits of requests in flight (algorithm: concurrency) cannot be decided by Redis: its user lacks a right; see docs/redis.md for those that suffice", "error", err)
 			}
 		}
 	}

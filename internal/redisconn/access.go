@@ -134,7 +134,7 @@ func (s server) meansAnswer(answer redis.Error) string {
 	case begins("NOPERM") && s.isSentinel:
 		return "the daemon may not ask for the master at " + s.name + "; see " + user
 	case begins("NOPERM"), IsScriptsRight(answer):
-		return fmt.Sprintf("the daemon lacks rights at %s, on the keys %s{* or to commands; see %s, and docs/deploy.md for the rights that suffice (ACL SETUSER)",
+		return fmt.Sprintf("the daemon lacks rights at %s, on the keys %s{* or to commands; see %s, and docs/redis.md for the rights that suffice (ACL SETUSER)",
 			s.name, s.Prefix, user)
 	case begins("DB index is out of range", "invalid DB index", "SELECT is not allowed"):
 		return "there is no such database at " + s.name + "; see redis.database"

@@ -37,27 +37,27 @@ func aclRules(password string, commands []string) []string {
 	return append([]string{aclName, "reset", "on", ">" + password, "~rl{*"}, commands...)
 }
 
-// docs/deploy.md has the rights of the smallest user.
+// docs/redis.md has the rights of the smallest user.
 func TestSmallestUserIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/deploy.md")
+	text, err := os.ReadFile("../../docs/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, commands := range [][]string{aclSingle, aclDatabase, aclCluster} {
 		line := "ACL SETUSER " + strings.Join(aclRules("PASSWORD", commands), " ") + "\n"
 		if !strings.Contains(string(text), line) {
-			t.Errorf("docs/deploy.md lacks the line %s", line)
+			t.Errorf("docs/redis.md lacks the line %s", line)
 		}
 	}
 }
 
 func TestRightsForHoldersAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/deploy.md")
+	text, err := os.ReadFile("../../docs/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if line := "ACL SETUSER " + aclName + " " + strings.Join(aclHolders, " ") + "\n"; !strings.Contains(string(text), line) {
-		t.Errorf("docs/deploy.md lacks the line %s", line)
+		t.Errorf("docs/redis.md lacks the line %s", line)
 	}
 }
 

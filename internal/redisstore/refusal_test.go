@@ -105,7 +105,7 @@ func TestMissingRightIsRefused(t *testing.T) {
 		})
 	}
 	setUser(t, []string{addr}, append(aclSingle, "resetkeys", "~other{*"))
-	wantRefusal(t, aclOptions(redisconn.Single, addr), "on the keys rl{*", "redis.username", "docs/deploy.md", "NOPERM")
+	wantRefusal(t, aclOptions(redisconn.Single, addr), "on the keys rl{*", "redis.username", "docs/redis.md", "NOPERM")
 	setUser(t, []string{addr}, aclSingle)
 	do(t, redistest.Client(t, addr), "flushall") // a user who may not delete leaves a key, which expires
 	if err := s.Refusal(context.Background()); err != nil {
