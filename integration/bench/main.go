@@ -6,7 +6,7 @@
 // table is a load; the servers of a row take turns in short slices, so that whatever else
 // happens on the machine affects all alike, and each number is the median of its slices.
 // All but the compared are restarted a few times, because even two processes of one
-// program differ. docs/performance.md says how to read it.
+// program differ. docs/measurements.md says how to read it.
 package main
 
 import (

@@ -80,6 +80,36 @@ func TestSteeringAsDocumented(t *testing.T) {
 	}
 }
 
+// The page about upgrades moves assignments from one daemon to another.
+func TestAssignmentsMoveAsDocumented(t *testing.T) {
+	page, err := filepath.Abs("../../docs/upgrade.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limits = "domain: api\ndescriptors: [{key: tenant, plans: {pro: {requests: 1, period: 1s}}}]\n"
+	sum := sha256.Sum256([]byte("secret"))
+	tokens := filetest.Write(t, t.TempDir(), "tokens.yaml", fmt.Sprintf("- {name: ops, role: operator, sha256: %x}\n", sum))
+	t.Chdir(t.TempDir())
+	t.Setenv(dial.TokenVariable, "secret")
+	export, file, _ := strings.Cut(clitest.Blocks(t, page, "sh")[0], " > ")
+	file, assign, _ := strings.Cut(file, "\n")
+	clitest.StartDaemon(t, limits, tokens)
+	if _, stderr, code := clitest.Run(t, "", "ratelimitd", "assign", "--domain", "api", "tenant=acme", "--plan", "pro"); code != 0 {
+		t.Fatal(stderr)
+	}
+	out, stderr, code := clitest.Run(t, "", clitest.Words(export)...)
+	if code != 0 {
+		t.Fatalf("%s exits with %d: %s", export, code, stderr)
+	}
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clitest.StartDaemon(t, limits, tokens)
+	if out, stderr, code := clitest.Run(t, "", clitest.Words(strings.TrimSpace(assign))...); code != 0 || out != "1 row: 1 created, 0 replaced, 0 unchanged\n" {
+		t.Errorf("%s exits with %d: %s%s", assign, code, out, stderr)
+	}
+}
+
 // The daemon of make run has the plans of the page about steering.
 func TestExamplesHaveTheDocumentedPlans(t *testing.T) {
 	page := filetest.Write(t, t.TempDir(), "api.yaml", clitest.Blocks(t, "../../docs/steer.md", "yaml")[0])
