@@ -101,6 +101,10 @@ zones: ## renew the time zones in internal/bucket/zone from those of Go
 	cp $$($(GO) env GOROOT)/lib/time/zoneinfo.zip internal/bucket/zone/ && chmod 644 internal/bucket/zone/zoneinfo.zip
 	sed -n 's/^DATA=//p' $$($(GO) env GOROOT)/lib/time/update.bash > internal/bucket/zone/RELEASE
 
+.PHONY: plots
+plots: ## draw docs/algorithms-*.svg: what each algorithm admits of a burst
+	$(GO) run ./integration/plots docs
+
 .PHONY: bench
 bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=HOST:PORT[,PID], BENCH=flags
 	@# xargs parts the flags and takes off their quotes; to make and a shell ^(a|b)$ means something else.
