@@ -180,13 +180,11 @@ func TestSlotsWhileDaemonsRestart(t *testing.T) {
 	all.Wait()
 }
 
-// The recipe for a worker pool in Go does all jobs.
-func TestRecipeOfAWorkerPoolInGo(t *testing.T) {
+// The example of a worker pool does all jobs under the cookbook's limits.
+func TestExamplePoolDoesAllJobs(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", write(t, t.TempDir(), "limits.yaml", blockFrom(t, "docs/cookbook.md", "yaml", "domain: jobs")))
-	cmd := exec.Command("go", "run", "-trimpath", goExample(t, blocks(t, "docs/cookbook.md", "go")[1]), d.grpc)
-	cmd.Env = plainGo()
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "done\n" {
+	if out, err := exec.Command(buildExample(t, "pool"), d.grpc).CombinedOutput(); err != nil || string(out) != "done\n" {
 		t.Errorf("it prints %s, %v", out, err)
 	}
 }
