@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -33,7 +34,7 @@ func blocks(t testing.TB, page, language string) []string {
 // Every limits file in the documentation loads.
 func TestDocumentedLimitsLoad(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/limits.md", "docs/envoy.md", "docs/tokens.md", "docs/forward-auth.md", "docs/steer.md", "docs/cookbook.md"} {
+	for _, page := range []string{"README.md", "docs/algorithms.md", "docs/limits.md", "docs/envoy.md", "docs/forward-auth.md", "docs/steer.md", "docs/cookbook.md"} {
 		t.Run(page, func(t *testing.T) {
 			seen := 0
 			for _, text := range blocks(t, page, "yaml") {
@@ -63,6 +64,73 @@ func blockFrom(t testing.TB, page, language, begin string) string {
 	}
 	t.Fatalf("%s has no block of %s that begins with %q", page, language, begin)
 	return ""
+}
+
+// check refuses a file, and compares two, as the page about limits shows.
+func TestLimitsPageShowsCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "limits"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := func(descriptors string) {
+		t.Helper()
+		write(t, filepath.Join(dir, "limits"), "api.yaml", "domain: api\ndescriptors:\n"+descriptors)
+	}
+	check := func(script string, wantCode int) string {
+		t.Helper()
+		cmd := exec.Command("sh", "-c", script)
+		cmd.Dir, cmd.Env = dir, append(cleanEnv(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != wantCode {
+			t.Errorf("%s exits with %d: %s", script, code, out)
+		}
+		return string(out)
+	}
+
+	const path = "  - {key: path, value: /api/*, rate_limit: {requests: 5, period: 1s, algorithm: %s}}\n"
+	file("  - {key: user, rate_limit: {requests: 10, period: 1m}}\n" + fmt.Sprintf(path, "token_bucket"))
+	if err := os.Rename(filepath.Join(dir, "limits", "api.yaml"), filepath.Join(dir, "old.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	file("  - {key: user, rate_limit: {requests: 20, period: 1m}}\n" +
+		"  - {key: user, value: alice, rate_limit: {requests: 100, period: 1m}}\n" + fmt.Sprintf(path, "sliding_window"))
+	shown := strings.TrimPrefix(blockFrom(t, "docs/limits.md", "console", "$ git show "), "$ ")
+	script, want, _ := strings.Cut(shown, "\n")
+	if got := check(strings.Replace(script, "git show main:limits/api.yaml", "cat old.yaml", 1), 2); got != want {
+		t.Errorf("check --diff prints\n%s\nthe page shows\n%s", got, want)
+	}
+
+	file("  - key: user\n    rate_limit:\n      period: 90\n      requests: 1\n")
+	if got := check("ratelimitd check limits", 1); !strings.Contains(readPage(t, "docs/limits.md"), "```\n"+got+"```") {
+		t.Errorf("the page does not show what check prints:\n%s", got)
+	}
+}
+
+// What the page about tokens reserves, it settles, and so does the example.
+func TestDocumentedReservationIsSettled(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--limits-path", "../deploy/llm/limits.yaml")
+	var got strings.Builder
+	for line := range strings.Lines(blockFrom(t, "docs/tokens.md", "console", "$ ratelimitd query ")) {
+		cmd := exec.Command("sh", "-c", strings.TrimPrefix(line, "$ "))
+		cmd.Env = append(cleanEnv(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "RATELIMITD_GRPC_ADDRESS="+d.grpc, "RATELIMITD_ADMIN_ADDRESS="+d.admin)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v: %s", line, err, out)
+		}
+		got.Write(out)
+	}
+	for _, want := range []string{"96,000 left", "3,188 went back", "has charged 812"} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("they do not print %q:\n%s", want, got.String())
+		}
+	}
+	fresh := start(t, "--limits-path", "../deploy/llm/limits.yaml") // the example has the same id
+	out, err := exec.Command(buildExample(t, "llm"), fresh.grpc).CombinedOutput()
+	if want := "settled: true 3188 came back\n<nil>\n"; err != nil || string(out) != want {
+		t.Errorf("the example prints %s, %v, want %s", out, err, want)
+	}
 }
 
 // A daemon starts on a cluster as the page about configuration shows.
@@ -97,14 +165,16 @@ func TestDocumentsAreListed(t *testing.T) {
 	}
 }
 
-// The light picture and the dark one differ only in style.
+// The light pictures and the dark ones differ only in style.
 func TestPicturesAreEqual(t *testing.T) {
 	t.Parallel()
 	style := regexp.MustCompile("(?s)<style>.*</style>")
-	light := style.ReplaceAllString(readPage(t, "docs/overview-light.svg"), "")
-	dark := style.ReplaceAllString(readPage(t, "docs/overview-dark.svg"), "")
-	if light != dark {
-		t.Errorf("light:\n%s\ndark:\n%s", light, dark)
+	for _, name := range []string{"overview", "algorithms"} {
+		light := style.ReplaceAllString(readPage(t, "docs/"+name+"-light.svg"), "")
+		dark := style.ReplaceAllString(readPage(t, "docs/"+name+"-dark.svg"), "")
+		if light != dark {
+			t.Errorf("%s, light:\n%s\ndark:\n%s", name, light, dark)
+		}
 	}
 }
 
