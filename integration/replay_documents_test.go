@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Every replay on its page prints what is shown there.
+// Every replay on its page, and in testdata/replay, prints what is shown there.
 func TestDocumentedReplays(t *testing.T) {
 	t.Parallel()
 	const page = "docs/replay.md"
@@ -19,14 +19,21 @@ func TestDocumentedReplays(t *testing.T) {
 		"access.log":      {"json", `{"start_time"`},
 		"requests.csv":    {"csv", "time,"},
 		"new.yaml":        {"yaml", "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {name: second, requests: 2"},
-		"old.yaml":        {"yaml", "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {name: second, requests: 1"},
 		"auth.yaml":       {"yaml", "endpoints:"},
 	} {
 		write(t, dir, name, blockFrom(t, page, begins[0], begins[1]))
 	}
+	examples := blocks(t, page, "console")
+	for _, name := range []string{"against.txt", "fit.txt", "map.txt", "same.txt"} {
+		examples = append(examples, replayData(t, name))
+	}
+	write(t, dir, "old.yaml", replayData(t, "old.yaml"))
+	if excerpt := blocks(t, page, "text")[0]; !strings.Contains(replayData(t, "fit.txt"), excerpt) {
+		t.Errorf("no replay prints\n%s", excerpt)
+	}
 	file := regexp.MustCompile(`[a-z]+\.(log|jsonl|csv|yaml)`)
 	version := regexp.MustCompile(`(?m)^(by +ratelimitd ).*$`)
-	for _, shown := range blocks(t, page, "console") {
+	for _, shown := range examples {
 		line, want, _ := strings.Cut(shown, "\n")
 		words := strings.Fields(strings.TrimPrefix(line, "$ ratelimitd "))
 		for i, word := range words {
@@ -53,6 +60,16 @@ func TestDocumentedReplays(t *testing.T) {
 	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "<svg") {
 		t.Error("the page has no chart:", err)
 	}
+}
+
+// replayData returns a file of examples that the page about replays has no room for.
+func replayData(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "replay", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // A replay takes the daemon's settings from the log, also to read other limits, and
