@@ -341,7 +341,7 @@ func histogramOf(series string) string {
 func documentedQueries(t testing.TB) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
-	for _, page := range []string{"docs/questions.md"} {
+	for _, page := range []string{"docs/runbook.md"} {
 		all[page] = blocks(t, page, "promql")
 	}
 	return all
