@@ -1,10 +1,10 @@
 // Package decisionlog is the log of decisions: what its lines say, and how they are
 // written and read. It imports bucket and spelling.
 //
-// A line is JSON, so that any tool reads it; docs/decisions.md has the schema. Lines
-// have what it takes to decide them again: the moment of each decision on the store's
-// clock, the numbers that did not come from the limits files, and, as lines of their
-// own, the limits files that were in force.
+// A line is JSON, so that any tool reads it; docs/decisions.schema.json describes each
+// field. Lines have what it takes to decide them again: the moment of each decision on
+// the store's clock, the numbers that did not come from the limits files, and, as lines
+// of their own, the limits files that were in force.
 package decisionlog
 
 import (
