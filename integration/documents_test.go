@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -34,7 +35,7 @@ func blocks(t testing.TB, page, language string) []string {
 // Every limits file in the documentation loads.
 func TestDocumentedLimitsLoad(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/algorithms.md", "docs/limits.md", "docs/envoy.md", "docs/forward-auth.md", "docs/steer.md", "docs/cookbook.md"} {
+	for _, page := range []string{"README.md", "docs/algorithms.md", "docs/limits.md", "docs/envoy.md", "docs/forward-auth.md", "docs/steer.md", "docs/cookbook.md", "docs/testing.md"} {
 		t.Run(page, func(t *testing.T) {
 			seen := 0
 			for _, text := range blocks(t, page, "yaml") {
@@ -175,6 +176,34 @@ func TestPicturesAreEqual(t *testing.T) {
 		if light != dark {
 			t.Errorf("%s, light:\n%s\ndark:\n%s", name, light, dark)
 		}
+	}
+}
+
+// The page about migration has a row for each difference that the model of
+// envoyproxy/ratelimit knows, and no other.
+func TestMigrationTellsEveryDifference(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../internal/server/envoyrls/differential_model*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	known := make(map[string]bool)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`// Differs \(([^)]*)\)`).FindAllStringSubmatch(string(text), -1) {
+			known[m[1]] = true
+		}
+	}
+	_, differs, _ := strings.Cut(readPage(t, "docs/migrate.md"), "\n## What differs\n")
+	told := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \|`).FindAllStringSubmatch(differs, -1) {
+		told[m[1]] = true
+	}
+	if !maps.Equal(known, told) {
+		t.Errorf("the page tells of\n%v\nthe model knows\n%v", told, known)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // The model answers like envoyproxy/ratelimit, as plainly as possible.
 // Intended differences have a comment that begins with "Differs" and the name
-// of the difference in docs/envoy.md. differential_model_match_test.go finds
+// of the difference in docs/migrate.md. differential_model_match_test.go finds
 // the limits of a request, and differential_model_answer_test.go makes the
 // answer.
 
