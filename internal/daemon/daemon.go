@@ -16,12 +16,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
 
-// Run opens what the daemon is made of, and runs it until a signal or a failure.
+// Addresses are where a daemon listens, as host:port or unix:path. A port that is off has
+// none.
+type Addresses struct{ GRPC, HTTP, Admin string }
+
+// Run opens what the daemon is made of, and runs it until a signal, the end of ctx or a
+// failure.
 func Run(ctx context.Context, version string, s settings.Settings, log *slog.Logger) error {
+	return RunListening(ctx, version, s, log, func(Addresses) {})
+}
+
+// RunListening is Run, and calls listening once all ports are open. What is sent to them
+// from then on is answered soon after it returns.
+func RunListening(ctx context.Context, version string, s settings.Settings, log *slog.Logger, listening func(Addresses)) error {
 	told := notifySignals()
 	defer told.end()
 	log.Info("starting", "version", version)
-	p := parts{version: version, tuner: tuneGC(log), metrics: newMetrics(version), log: log}
+	p := parts{version: version, tuner: tuneGC(log), metrics: newMetrics(version), listening: listening, log: log}
 	defer p.close()
 	log.Debug("settings in force", "settings", s)
 	logTelemetry(log)
@@ -51,6 +62,7 @@ type parts struct {
 	tuner     *gctuning.Tuner
 	decisions *decisions
 	metrics   *prometheus.Registry
+	listening func(Addresses)
 	log       *slog.Logger
 	// closing ends the parts, in the order in which they were opened.
 	closing []func()
@@ -116,9 +128,9 @@ func (p *parts) openStore(ctx context.Context, s settings.Settings, told signals
 	return nil
 }
 
-// run opens the ports and serves until a signal or a failure. Nothing that it starts
-// outlives it.
-func (p *parts) run(ctx context.Context, s settings.Settings, told signals) error {
+// run opens the ports and serves until a signal, the end of outer or a failure. Nothing
+// that it starts outlives it.
+func (p *parts) run(outer context.Context, s settings.Settings, told signals) error {
 	srv, err := p.newServer(s)
 	if err != nil {
 		return err
@@ -126,20 +138,32 @@ func (p *parts) run(ctx context.Context, s settings.Settings, told signals) erro
 	p.assigned.quiesceWith(srv.Quiesce)
 	p.asked.answerWith(srv.Top)
 
-	ctx, cancel := context.WithCancel(ctx)
+	// What requests in flight need goes on until the server has ended.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(outer))
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
 	files := p.files()
 	p.begin(ctx, s, files, &background)
 	stop, failed := make(chan time.Duration), make(chan error, 1)
-	p.assigned.run(ctx, p.engine, &background, p.log, func(err error) {
-		failed <- err
+	stopNow := func() {
 		select {
 		case stop <- 0:
 		case <-ctx.Done():
 		}
+	}
+	p.assigned.run(ctx, p.engine, &background, p.log, func(err error) {
+		failed <- err
+		stopNow()
 	})
+	background.Go(func() {
+		select {
+		case <-outer.Done():
+			stopNow()
+		case <-ctx.Done():
+		}
+	})
+	p.listening(Addresses{GRPC: srv.Address("grpc"), HTTP: srv.Address("http"), Admin: srv.Address("admin")})
 	background.Go(func() { p.asked.run(ctx) })
 	background.Go(func() { told.stopWhenTold(ctx, s.DrainDelay, stop) })
 	background.Go(func() { told.reloadWhenTold(ctx, files, p.decisions, p.log) })
