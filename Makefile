@@ -38,8 +38,8 @@ build: ## build build/ratelimitd, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BINARY) ./cmd/ratelimitd
 
 .PHONY: run
-run: build ## start the daemon on deploy/limits/, show decisions, serve until Ctrl-C
-	@deploy/dev/run.sh $(BINARY)
+run: build ## start the daemon on deploy/limits/, show decisions, serve until Ctrl-C; RUN=flags
+	@$(BINARY) demo --limits deploy/limits --dir build/dev $(RUN)
 
 .PHONY: test
 # As in lint: the daemon is compiled once, with what packages share.

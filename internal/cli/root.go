@@ -11,6 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/ask"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/democmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
 	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/cli/look"
@@ -60,7 +61,8 @@ func ownCommand(version string) *cobra.Command {
 		Short: "A rate-limit service for Envoy and for any program that speaks gRPC or HTTP",
 		Long: `ratelimitd decides whether a request may pass. It reads limits from YAML files,
 keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
-		Example: `  ratelimitd serve --limits-path deploy/limits
+		Example: `  ratelimitd demo
+  ratelimitd serve --limits-path deploy/limits
   ratelimitd query --domain api user=alice`,
 	}
 	root.Version = version
@@ -70,7 +72,7 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		&cobra.Group{ID: groupLook, Title: "Ask a running daemon:"},
 		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
 	)
-	addCommands(root, groupServe, serveCommand(version), look.CheckCommand(), replaycmd.Command(version), look.LogCommand(), sizing.Command(), ask.HealthCommand(dial.OwnSettings), ask.DaemonsCommand(), look.TokenCommand())
+	addCommands(root, groupServe, democmd.Command(version), serveCommand(version), look.CheckCommand(), replaycmd.Command(version), look.LogCommand(), sizing.Command(), ask.HealthCommand(dial.OwnSettings), ask.DaemonsCommand(), look.TokenCommand())
 	addCommands(root, groupLook, ask.QueryCommand(dial.OwnSettings), ask.SettleCommand(dial.OwnSettings), ask.ReleaseCommand(dial.OwnSettings), ask.ExplainCommand(dial.OwnSettings), ask.InspectCommand(dial.OwnSettings),
 		ask.TopCommand(dial.OwnSettings), ask.AssignmentsCommand(dial.OwnSettings), ask.AuditCommand(dial.OwnSettings))
 	addCommands(root, groupSteer, steer.Commands(dial.OwnSettings)...)
