@@ -37,8 +37,7 @@ func isWithoutData(expr string) bool {
 	return false
 }
 
-// demo is what deploy/compose.yaml shows with the profile monitoring, as far as it
-// runs without containers: two daemons on a Redis under deploy/load.sh, one that has
+// demo is what deploy/compose.yaml shows, as far as it runs without containers: two daemons on a Redis under deploy/load.sh, one that has
 // forward auth and no Redis, and the shipped Prometheus that scrapes them.
 type demo struct {
 	t          testing.TB
