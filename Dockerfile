@@ -3,8 +3,15 @@
 #
 #   docker build --build-arg VERSION=v1.2.3 --build-arg REVISION="$(git rev-parse HEAD)" -t ratelimitd .
 #
+# For other machines than this one, or for several at once:
+#
+#   docker buildx build --platform linux/amd64,linux/arm64 ...
+#
 # It says what it needs in docs/deploy.md.
-FROM golang:1.26 AS build
+
+# The build runs on this machine, whatever the image is for: Go compiles for others. A
+# builder before BuildKit has no BUILDPLATFORM, and builds for its own machine alone.
+FROM --platform=${BUILDPLATFORM:-linux} golang:1.26 AS build
 WORKDIR /src
 # Modules change less often than code, so they are a layer of their own. Those that
 # the daemon's module requires of this project are taken from here.
@@ -19,11 +26,15 @@ RUN go mod edit \
     go mod download
 COPY client client
 COPY cmd cmd
+COPY deploy deploy
 COPY internal internal
 COPY proto proto
 ARG VERSION=
+# What BuildKit builds for.
+ARG TARGETOS
+ARG TARGETARCH
 # By the name ratelimit it takes the place of envoyproxy/ratelimit.
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/bin/ratelimitd ./cmd/ratelimitd && \
+RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/bin/ratelimitd ./cmd/ratelimitd && \
     ln -s ratelimitd /out/bin/ratelimit && mkdir -p /out/var/lib/ratelimitd
 
 FROM scratch

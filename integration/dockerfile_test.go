@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -80,6 +81,37 @@ func (d dockerfile) environ() []string {
 		all = append(all, strings.Fields(line)...)
 	}
 	return all
+}
+
+// The build compiles for what the image is for, on whatever machine it runs.
+func TestDockerfileCompilesForItsTarget(t *testing.T) {
+	d := readDockerfile(t)
+	if from := argsOf(d.build, "FROM")[0]; !strings.HasPrefix(from, "--platform=${BUILDPLATFORM:-linux} ") {
+		t.Errorf("the build runs FROM %s, which is emulated for other machines", from)
+	}
+	for _, arg := range []string{"TARGETOS", "TARGETARCH"} {
+		if !slices.Contains(argsOf(d.build, "ARG"), arg) {
+			t.Errorf("the build does not get %s", arg)
+		}
+	}
+	// In the place of go, a program that says for what it is called.
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho \"$1 ${GOOS:-own} ${GOARCH:-own} cgo=$CGO_ENABLED\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	runs := argsOf(d.build, "RUN")
+	build, _, _ := strings.Cut(runs[len(runs)-1], " && ")
+	for want, target := range map[string][]string{
+		"build linux arm64 cgo=0\n": {"TARGETOS=linux", "TARGETARCH=arm64"},
+		"build linux amd64 cgo=0\n": {"TARGETOS=linux", "TARGETARCH=amd64"},
+		"build own own cgo=0\n":     nil, // before BuildKit
+	} {
+		cmd := exec.Command("/bin/sh", "-c", build)
+		cmd.Env = append(target, "PATH="+bin)
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("for %v the build runs go %q, %v", target, out, err)
+		}
+	}
 }
 
 func TestDockerfileFitsTheDaemon(t *testing.T) {

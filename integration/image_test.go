@@ -138,7 +138,7 @@ func buildBinary(t *testing.T, d dockerfile, stage, arch string) {
 	command := strings.ReplaceAll(strings.Join(argsOf(d.build, "RUN"), " && "), " /out/", " "+stage+"/out/")
 	cmd := exec.Command("sh", "-c", command)
 	cmd.Dir = filepath.Join(stage, argsOf(d.build, "WORKDIR")[0])
-	cmd.Env = append(os.Environ(), "VERSION=v1.2.3-test", "GOOS=linux", "GOARCH="+arch)
+	cmd.Env = append(os.Environ(), "VERSION=v1.2.3-test", "TARGETOS=linux", "TARGETARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
