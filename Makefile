@@ -11,6 +11,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Modules of their own beside the daemon's, so that nobody downloads the daemon's
 # libraries for the client, a framework that he does not use, nor what only a test needs.
 MODULES := $(patsubst %/go.mod,%,$(wildcard client/go.mod proto/go.mod internal/*/go.mod contrib/*/go.mod examples/*/go.mod integration/*/go.mod))
+# Modules that are in no graph with those: what makes packages has many libraries.
+APART := tools/packaging
+OWN_GRAPH := case $$dir in $(APART)) export GOWORK=off;; esac
+PACKAGING := GOWORK=off $(GO) -C $(APART) run .
 # Tools are pinned in a module apart from those of go.work. What such a tool asks go
 # about is in go.work: so tool -n says where it is, and it runs outside of this.
 TOOL        := GOWORK=off $(GO) tool -modfile=$(CURDIR)/tools/go.mod
@@ -49,6 +53,7 @@ test: tools ## run every test, with the race detector
 	$(GO) test -race -shuffle=on -vet=off -timeout 18m work
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
 	$(PLAIN_TEST) ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top $(LARGE_TESTS)
+	cd $(APART) && GOWORK=off $(PLAIN_TEST) ./...
 	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: tools
@@ -60,14 +65,16 @@ lint: export CGO_ENABLED = 0
 lint: export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath -pgo=off
 lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be had
 	@test -z "$$(gofmt -l .)" || { gofmt -l . | sed 's/^/not gofmted: /'; exit 1; }
-	@for dir in . $(MODULES); do (set -x; cd $$dir && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; done
+	@for dir in . $(MODULES) $(APART); do \
+	  ($(OWN_GRAPH); set -x; cd $$dir && $(GO) vet ./... && $(STATICCHECK) ./...) || exit 1; \
+	done
 	deploy/dev/tidy.sh -diff
 	$(BUF) lint
 	$(BUF) breaking --against $(API_BASELINE)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(BUF) generate -o "$$dir" && \
 	diff -r -x '*.proto' -x '*.binpb' -x 'go.*' -x wire -x apijson "$$dir/proto" proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
-	@for dir in . $(MODULES); do \
-	  if out=$$(cd $$dir && $(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: $$dir: no known vulnerability is called"; \
+	@for dir in . $(MODULES) $(APART); do \
+	  if out=$$($(OWN_GRAPH); cd $$dir && $(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: $$dir: no known vulnerability is called"; \
 	  elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \
 	  else echo "govulncheck: skipped, its data cannot be had here: $$(echo "$$out" | tail -n 1)"; break; fi; \
 	done
@@ -134,6 +141,18 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 .PHONY: image
 image: ## build the container image
 	docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) -t $(IMAGE) .
+
+.PHONY: deb
+deb: ## build the Debian package of VERSION=v1.2.3, for this machine or for ARCH=amd64,arm64
+	@$(PACKAGING) deb -version '$(VERSION)' $(if $(ARCH),-arch '$(ARCH)')
+
+.PHONY: set-version
+set-version: ## have all modules require each other at VERSION=v1.2.3, before a release
+	@$(PACKAGING) set-version -version '$(VERSION)'
+
+.PHONY: release
+release: ## build all that a release has, the same bytes for everybody; VERSION=v1.2.3, AS_IT_IS=1
+	@$(PACKAGING) release -version '$(VERSION)' $(if $(AS_IT_IS),-as-it-is)
 
 .PHONY: clean
 clean: ## remove what was built

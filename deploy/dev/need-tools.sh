@@ -1,9 +1,9 @@
 #!/bin/sh
 # Makes sure that the tests have what they run: curl, a Redis, which is
-# REDIS_ADDRS or a redis-server on PATH, nginx and Caddy, Prometheus, and gRPC for
-# Debian's Python. As root on Debian it installs what is missing; else it says
-# what to install. Where there is no Envoy, nginx, Caddy or Prometheus, it says
-# which tests are skipped.
+# REDIS_ADDRS or a redis-server on PATH, nginx and Caddy, Prometheus, systemd's and
+# dpkg's tools, and gRPC for Debian's Python. As root on Debian it installs what is
+# missing; else it says what to install. Where there is no Envoy, nginx, Caddy,
+# Prometheus or systemd, it says which tests are skipped.
 set -eu
 cd "$(dirname "$0")/../.."
 [ -n "${ENVOY:-}" ] || ls ../shared/envoy/*.whl >/dev/null 2>&1 || command -v envoy >/dev/null ||
@@ -17,6 +17,9 @@ servers=
 command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || servers="$servers nginx"
 command -v caddy >/dev/null || servers="$servers caddy"
 command -v prometheus >/dev/null || servers="$servers prometheus"
+# For the unit and the Debian package; systemd is not started.
+command -v systemd-analyze >/dev/null || servers="$servers systemd"
+command -v deb-systemd-helper >/dev/null || servers="$servers init-system-helpers"
 [ -n "$missing$servers" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   missing="$missing$servers"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs go mod tidy in all modules of go.work.
+# Runs go mod tidy in all modules of go.work, and in tools/packaging.
 #
 #   deploy/dev/tidy.sh         writes go.mod and go.sum
 #   deploy/dev/tidy.sh -diff   shows what it would write, and fails if that is anything
@@ -25,4 +25,5 @@ for dir in $modules; do
   go mod edit $dropreplace "$copy/go.mod"
   [ "$*" = -diff ] || cp "$copy/go.mod" "$copy/go.sum" "$dir"
 done
+GOWORK=off go -C tools/packaging mod tidy "$@" || untidy="$untidy tools/packaging"
 [ -z "$untidy" ] || { echo "go mod tidy fails, or has something to do, in$untidy" >&2; exit 1; }
