@@ -64,7 +64,7 @@ func (r release) check(work *workspace) (missing []string, err error) {
 		complaints = append(complaints, changes)
 	}
 	if others := work.otherVersions(r.version); len(others) > 0 {
-		complaints = append(complaints, fmt.Sprintf("%s; make set-version VERSION=%s sets all of them", strings.Join(others, ", "), r.version))
+		complaints = append(complaints, fmt.Sprintf("%d lines name other versions of the project's modules, such as: %s; make set-version VERSION=%s sets all of them", len(others), others[0], r.version))
 	}
 	misplaced, missing, err := r.repo.misplaced(work.tags(r.version))
 	if err != nil {

@@ -230,7 +230,7 @@ func TestReleaseRefusesWhatIsNoRelease(t *testing.T) {
 	commit(t, repo.root)
 
 	r.version = "v1.2.4"
-	refused("client/go.mod requires github.com/ratelimitd/ratelimitd/proto@v1.2.3", "go.work replaces github.com/ratelimitd/ratelimitd@v1.2.3", "make set-version VERSION=v1.2.4")
+	refused("lines name other versions of the project's modules, such as: client/go.mod requires github.com/ratelimitd/ratelimitd/internal/bucket@v1.2.3; make set-version VERSION=v1.2.4")
 	r.version = testVersion
 
 	git(t, repo.root, "tag", "client/v1.2.3")
