@@ -31,7 +31,10 @@ func (d *demo) makeFiles() (f files, err error) {
 	if f.isTemporary {
 		f.dir, err = os.MkdirTemp("", "ratelimitd-demo-")
 	} else {
-		err = os.MkdirAll(f.dir, 0o700)
+		// The token is for whoever runs the demo; what is above is as others make it.
+		if err = os.MkdirAll(filepath.Dir(f.dir), 0o755); err == nil {
+			err = os.MkdirAll(f.dir, 0o700)
+		}
 	}
 	if err != nil {
 		return f, fmt.Errorf("a folder for the demo's files, which --dir may name: %w", err)
