@@ -16,8 +16,8 @@ type contents struct {
 	limits   []file
 	// completions has the script of each shell.
 	completions map[string][]byte
-	// unit runs the daemon under systemd.
-	unit file
+	// unit runs the daemon under systemd, as the user that users defines.
+	unit, users file
 }
 
 // readContents reads them. The completions are added by whoever has a binary.
@@ -36,6 +36,9 @@ func (r repository) readContents() (c contents, err error) {
 		return c, err
 	}
 	if c.unit, err = r.read("deploy/systemd/ratelimitd.service", "ratelimitd.service"); err != nil {
+		return c, err
+	}
+	if c.users, err = r.read("deploy/debian/sysusers.conf", "sysusers.conf"); err != nil {
 		return c, err
 	}
 	paths, err := filepath.Glob(filepath.Join(r.root, "deploy/limits/*.yaml"))
@@ -69,7 +72,9 @@ func (c contents) files(p platform, binary []byte) []file {
 		all = append(all, file{name: "completions/" + s.file, mode: 0o644, data: c.completions[s.name]})
 	}
 	if p.os == "linux" {
-		all = append(all, file{name: "systemd/" + c.unit.name, mode: c.unit.mode, data: c.unit.data})
+		for _, f := range []file{c.unit, c.users} {
+			all = append(all, file{name: "systemd/" + f.name, mode: f.mode, data: f.data})
+		}
 	}
 	return all
 }

@@ -66,15 +66,11 @@ func (r repository) stage(s *staging, c contents, binary []byte) error {
 	if err != nil {
 		return err
 	}
-	users, err := r.read("deploy/debian/sysusers.conf", "")
-	if err != nil {
-		return err
-	}
 	const doc = "/usr/share/doc/ratelimitd/"
 	for _, err := range []error{
 		s.add(files.TypeFile, "/usr/bin/ratelimitd", 0o755, binary),
 		add(files.TypeFile, "/usr/lib/systemd/system/ratelimitd.service", c.unit),
-		add(files.TypeFile, "/usr/lib/sysusers.d/ratelimitd.conf", users),
+		add(files.TypeFile, "/usr/lib/sysusers.d/ratelimitd.conf", c.users),
 		add(files.TypeConfig, "/etc/ratelimitd/ratelimitd.yaml", settings),
 		add(files.TypeFile, doc+"ratelimitd.yaml", c.settings),
 	} {

@@ -158,8 +158,10 @@ func TestReleaseHasAllPlatforms(t *testing.T) {
 				t.Errorf("%s lacks %s", name, f)
 			}
 		}
-		if _, has := files["systemd/ratelimitd.service"]; has != strings.Contains(name, "linux") {
-			t.Errorf("%s has a unit: %t", name, has)
+		for _, f := range []string{"systemd/ratelimitd.service", "systemd/sysusers.conf"} {
+			if _, has := files[f]; has != strings.Contains(name, "linux") {
+				t.Errorf("%s has %s: %t", name, f, has)
+			}
 		}
 	}
 	const tags = "are v1.2.3 client/v1.2.3 contrib/fiberlimit/v1.2.3 contrib/ginlimit/v1.2.3 internal/bucket/v1.2.3 proto/v1.2.3.\n"
