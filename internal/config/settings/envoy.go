@@ -364,6 +364,10 @@ func (e *envoyEnvironment) wantsTags() bool {
 	return e.values["EXTRA_TAGS"] != "" && !e.isTrue("DISABLE_STATS") && !e.wantsStatsd()
 }
 
+func (e *envoyEnvironment) wantsCalendarMonths() bool {
+	return e.isTrue("USE_CALENDAR_MONTH_RATE_LIMIT")
+}
+
 func (e *envoyEnvironment) wantsMapper() bool {
 	return e.values["PROMETHEUS_MAPPER_YAML"] != "" && e.isTrue("USE_PROMETHEUS")
 }

@@ -146,6 +146,7 @@ func envoyVariables() []envoyVariable {
 		{name: "CACHE_KEY_PREFIX", kind: envoyText, settings: set("redis.prefix"), remark: "empty: rl, the default here; at most 32 characters, without spaces and braces"},
 		{name: "EXPIRATION_JITTER_MAX_SECONDS", byDefault: "300", kind: envoyIdle, remark: "not needed: keys expire when they no longer matter"},
 		{name: "LOCAL_CACHE_SIZE_IN_BYTES", byDefault: "0", kind: envoyIdle, remark: "not needed: a denial is always remembered, for up to redis.denial_memory"},
+		{name: "USE_CALENDAR_MONTH_RATE_LIMIT", byDefault: "false", kind: envoyBool, remark: "a unit of month has 30 days here: write calendar: month in its place", matters: (*envoyEnvironment).wantsCalendarMonths},
 		{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", byDefault: "false", kind: envoyIdle, remark: "not needed: a denial is always free"},
 		{name: "NEAR_LIMIT_RATIO", byDefault: "0.8", kind: envoyNumber, settings: set("metrics.near_ratio"), remark: "0 to 1"},
 
