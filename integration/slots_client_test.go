@@ -55,8 +55,9 @@ func slotStores(t *testing.T, hold string) map[string][]string {
 	dir := t.TempDir()
 	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, hold))
 	return map[string][]string{
-		"memory": {"--limits-path", dir},
-		"redis":  append(redisFlags("single", redistest.Single(t)), "--limits-path", dir),
+		"memory":  {"--limits-path", dir},
+		"redis":   append(redisFlags("single", redistest.Single(t)), "--limits-path", dir),
+		"cluster": append(redisFlags("cluster", redistest.Cluster(t)...), "--limits-path", dir),
 	}
 }
 
