@@ -49,6 +49,8 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 # As in lint: the daemon is compiled once, with what packages share.
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) -pgo=off
 test: tools ## run every test, with the race detector
+	@# Tests build the daemon and the examples. What two build at the same moment is compiled twice.
+	@CGO_ENABLED=0 $(GO) build -trimpath work
 	@# work is all modules of go.work, at once: many tests wait more than they compute.
 	$(GO) test -race -shuffle=on -vet=off -timeout 18m work
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
