@@ -114,6 +114,10 @@ zones: ## renew the time zones in internal/bucket/zone from those of Go
 plots: ## draw docs/algorithms-*.svg: what each algorithm admits of a burst
 	$(GO) run ./integration/plots docs
 
+.PHONY: screens
+screens: ## draw docs/explain-*.svg, top-*.svg and replay-*.svg: what these commands print
+	$(GO) run ./integration/screens docs
+
 .PHONY: bench
 bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=HOST:PORT[,PID], BENCH=flags
 	@# xargs parts the flags and takes off their quotes; to make and a shell ^(a|b)$ means something else.

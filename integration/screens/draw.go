@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// typed is a command line, and what it printed.
+type typed struct{ line, printed string }
+
+// theme is the style of a picture; all else is the same in both.
+type theme struct {
+	name                             string
+	page, window, border, ink, faint string
+}
+
+var themes = []theme{
+	{name: "light", page: "#ffffff", window: "#f6f8fa", border: "#d1d9e0", ink: "#1f2328", faint: "#59636e"},
+	{name: "dark", page: "#0d1117", window: "#151b23", border: "#3d444d", ink: "#f0f6fc", faint: "#9198a1"},
+}
+
+// columns is the width of the terminal.
+const columns = 80
+
+// The layout, in pixels. Columns are 0.6 of the size of the font, as in nearly all
+// monospaced ones, and lines close enough for the strokes of a tree to meet.
+const (
+	width      = 800
+	fontSize   = 15
+	columnStep = 9
+	lineStep   = 18
+	left       = (width - columns*columnStep) / 2
+	firstLine  = 38
+	bottom     = 24
+	margin     = 8
+)
+
+// canvas is an SVG that grows.
+type canvas struct{ strings.Builder }
+
+func (c *canvas) add(format string, args ...any) {
+	fmt.Fprintf(c, format+"\n", args...)
+}
+
+// draw returns a picture of a terminal, in which an empty line is before each command
+// except the first. It is an error if a line has no room.
+func draw(t theme, title string, commands []typed) (string, error) {
+	lines := -1
+	for _, cmd := range commands {
+		lines += 2 + strings.Count(cmd.printed, "\n")
+	}
+	height := firstLine + (lines-1)*lineStep + bottom
+	c := new(canvas)
+	c.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, height)
+	c.add(`  <title id="title">%s</title>`, escaped(title))
+	c.add(`  <style>`)
+	c.add(`    text { font-family: ui-monospace, SFMono-Regular, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; font-size: %dpx; fill: %s; }`, fontSize, t.ink)
+	c.add(`    .page { fill: %s; }`, t.page)
+	c.add(`    .window { fill: %s; stroke: %s; }`, t.window, t.border)
+	c.add(`    .prompt { fill: %s; }`, t.faint)
+	c.add(`    .command { font-weight: 600; }`)
+	c.add(`  </style>`)
+	c.add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
+	c.add(`  <rect class="window" x="%d.5" y="%d.5" width="%d" height="%d" rx="6"/>`, margin, margin, width-2*margin-1, height-2*margin-1)
+	y := firstLine
+	for _, cmd := range commands {
+		if err := c.line(y, "$ "+cmd.line, `<tspan class="prompt">$ </tspan><tspan class="command">`+escaped(cmd.line)+`</tspan>`); err != nil {
+			return "", err
+		}
+		for line := range strings.Lines(cmd.printed) {
+			y += lineStep
+			line = strings.TrimSuffix(line, "\n")
+			if err := c.line(y, line, escaped(line)); err != nil {
+				return "", err
+			}
+		}
+		y += 2 * lineStep
+	}
+	c.add(`</svg>`)
+	return c.String(), nil
+}
+
+// line draws a line, given its text and that in SVG. Its length is given, so that columns
+// stay below each other in a font of another width.
+func (c *canvas) line(y int, text, svg string) error {
+	length := utf8.RuneCountInString(text)
+	if length > columns {
+		return fmt.Errorf("found a line of %d characters; allowed: %d: %s", length, columns, text)
+	}
+	if length > 0 {
+		c.add(`  <text xml:space="preserve" x="%d" y="%d" textLength="%d">%s</text>`, left, y, length*columnStep, svg)
+	}
+	return nil
+}
+
+// escaped returns a text as XML has it.
+func escaped(text string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
+}
