@@ -215,9 +215,10 @@ func (d *daemon) command(ctx context.Context, words ...string) (typed, error) {
 	}
 	cmd := exec.CommandContext(ctx, self, words...)
 	cmd.Dir = d.folder
-	// Nothing else is in the environment: settings of whoever draws this do not count.
+	// Nothing else is in the environment: settings of whoever draws this do not count. With
+	// the race detector each command would wait a second at its end.
 	cmd.Env = []string{
-		"TZ=UTC", fmt.Sprint("COLUMNS=", columns),
+		"TZ=UTC", fmt.Sprint("COLUMNS=", columns), "GORACE=atexit_sleep_ms=0",
 		"RATELIMITD_ADMIN_ADDRESS=" + d.server.Address("admin"), dial.TokenVariable + "=" + d.token,
 	}
 	var stderr strings.Builder

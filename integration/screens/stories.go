@@ -101,11 +101,7 @@ func (d *daemon) commands(ctx context.Context, lines ...string) (all []typed, er
 func explain(ctx context.Context, d *daemon) ([]typed, error) {
 	// What the plan admits in a month takes hours at its limit a second, or one request
 	// with another number for that.
-	_, err := d.commands(ctx,
-		"ratelimitd assign --domain api tenant=acme --plan pro",
-		"ratelimitd assign --domain api tenant=acme --limit second=1000000/1s",
-	)
-	if err != nil {
+	if _, err := d.commands(ctx, "ratelimitd assign --domain api tenant=acme --plan pro --limit second=1000000/1s"); err != nil {
 		return nil, err
 	}
 	if err := d.take(ctx, "api", "tenant=acme", 1_000_000); err != nil {
@@ -126,8 +122,8 @@ func overLimits(ctx context.Context, d *daemon) ([]typed, error) {
 	}
 	const length = 52 * time.Second
 	err := d.send(ctx,
-		load{domain: "api", subject: "tenant=mallory", cost: 50, every: 50 * time.Millisecond, until: length},
-		load{domain: "api", subject: "tenant=initech", cost: 5, every: 80 * time.Millisecond, until: length},
+		load{domain: "api", subject: "tenant=mallory", cost: 200, every: 200 * time.Millisecond, until: length},
+		load{domain: "api", subject: "tenant=initech", cost: 30, every: 400 * time.Millisecond, until: length},
 		load{domain: "api", subject: "tenant=globex", cost: 170, every: time.Second, until: length},
 		load{domain: "api", subject: "tenant=acme", cost: 20, every: time.Second, until: length},
 		load{domain: "api", subject: "user=crawler", cost: 1, every: 250 * time.Millisecond, until: length},
@@ -147,20 +143,20 @@ func overLimits(ctx context.Context, d *daemon) ([]typed, error) {
 	return all, err
 }
 
-// replay records half an hour under the present limits, in which some send bursts, and
+// replay records ten minutes under the present limits, in which some send bursts, and
 // one just less than is denied. It replays that under the proposed ones.
 func replay(ctx context.Context, d *daemon) ([]typed, error) {
-	const length = 30 * time.Minute
+	const length = 10 * time.Minute
 	burst := func(subject string, begins, every time.Duration, n int) load {
 		return load{domain: "api", subject: subject, cost: 1, begins: begins, every: every, until: begins + time.Duration(n)*every}
 	}
 	err := d.send(ctx,
 		load{domain: "api", subject: "user=mallory", cost: 1, every: 1100 * time.Millisecond, until: length},
 		load{domain: "api", subject: "user=carol", cost: 1, begins: time.Second, every: 6 * time.Second, until: length},
-		burst("user=alice", 2*time.Minute, 50*time.Millisecond, 90),
-		burst("user=bob", 9*time.Minute, 20*time.Millisecond, 75),
-		burst("user=alice", 14*time.Minute, 50*time.Millisecond, 110),
-		burst("user=dave", 20*time.Minute, 100*time.Millisecond, 300),
+		burst("user=alice", time.Minute, 50*time.Millisecond, 90),
+		burst("user=bob", 3*time.Minute, 20*time.Millisecond, 75),
+		burst("user=dave", 5*time.Minute, 50*time.Millisecond, 200),
+		burst("user=alice", 8*time.Minute, 50*time.Millisecond, 110),
 	)
 	if err != nil {
 		return nil, err
