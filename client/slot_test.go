@@ -62,7 +62,7 @@ func TestSlotThatCannotBeBound(t *testing.T) {
 		if n.GetBind() {
 			return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Error{Error: &ratelimitv1.Error{Code: uint32(codes.ResourceExhausted)}}}
 		}
-		return held(30 * time.Millisecond)
+		return held(3 * time.Second) // a shorter one may lapse on a busy machine
 	})
 	c := connect(t, s.Serve(t))
 	slot, err := c.Acquire(within(t), job)
@@ -71,7 +71,12 @@ func TestSlotThatCannotBeBound(t *testing.T) {
 	}
 	first := <-all
 	for i := range 5 { // a try to bind it, and a take without
-		n := <-all
+		var n *ratelimitv1.NumberedTake
+		select {
+		case n = <-all:
+		case <-slot.Lost():
+			t.Fatalf("it is lost after %d requests: %v", i, slot.Err())
+		}
 		if holderOf(n) != holderOf(first) || holderOf(n) == "" || n.GetBind() == (i%2 == 0) || n.GetRelease() {
 			t.Errorf("request %d is %v", i, n)
 		}

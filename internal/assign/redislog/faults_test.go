@@ -63,12 +63,11 @@ func inTable(d *daemon) map[string]*assign.Assignment {
 func converge(t testing.TB, daemons ...*daemon) map[string]*assign.Assignment {
 	t.Helper()
 	var held map[string]*assign.Assignment
-	for i, d := range daemons {
-		asynctest.Eventually(t, fmt.Sprintf("daemon %d has what Redis has", i), func() bool {
-			held = inRedis(t, daemons[0], 32)
-			return held != nil && reflect.DeepEqual(inTable(d), held)
-		})
-	}
+	// All at one look: what one of them puts back, the others have a little later.
+	asynctest.Eventually(t, "all daemons have what Redis has", func() bool {
+		held = inRedis(t, daemons[0], 32)
+		return held != nil && !slices.ContainsFunc(daemons, func(d *daemon) bool { return !reflect.DeepEqual(inTable(d), held) })
+	})
 	return held
 }
 
