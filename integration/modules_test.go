@@ -238,3 +238,21 @@ func TestModulesServeThoseOutside(t *testing.T) {
 		}
 	})
 }
+
+// What the page for callers shows takes the client from a clone into another module.
+func TestDocumentedCloneHasTheClient(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs(projectRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOutsider(t, t.TempDir())
+	o.write(t, "go.mod", "module example.com/outside\n\ngo 1.26.0\n")
+	o.write(t, "main.go", "package main\n\nimport _ \"github.com/ratelimitd/ratelimitd/client/httplimit\"\n\nfunc main() {}\n")
+	cmd := exec.Command("sh", "-ec", strings.ReplaceAll(blockFrom(t, "docs/callers.md", "bash", "for m in "), "DIR", root))
+	cmd.Dir, cmd.Env = o.folder, o.env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	o.goCommand(t, "build", "-o", os.DevNull, ".")
+}
