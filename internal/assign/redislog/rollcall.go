@@ -68,7 +68,7 @@ func (s *Store) CatchUp(ctx context.Context) error {
 		// What this daemon has just put back has later IDs than what others have.
 		return errFurther
 	}
-	own := *s.positions.Load()
+	own := s.readPositions()
 	for name, at := range further {
 		mine, _ := parseID(own[name].At)
 		if mine.compare(at) < 0 {
@@ -76,6 +76,15 @@ func (s *Store) CatchUp(ctx context.Context) error {
 		}
 	}
 	s.hasCaughtUp, s.lossesBefore = true, s.losses.Load()
+	return nil
+}
+
+// readPositions returns how far the table is. There are no positions where Redis has never let
+// this daemon read assignments, for want of rights.
+func (s *Store) readPositions() map[string]position {
+	if all := s.positions.Load(); all != nil {
+		return *all
+	}
 	return nil
 }
 
@@ -252,7 +261,7 @@ func (s *Store) answerCall(ctx context.Context, calls []string) {
 		}
 	}
 	at := make(map[string]string)
-	for name, p := range *s.positions.Load() {
+	for name, p := range s.readPositions() {
 		if p.At != (streamID{}).String() {
 			at[name] = p.At
 		}
