@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
 )
 
 const project = "github.com/ratelimitd/ratelimitd/"
@@ -165,22 +164,11 @@ func (p goPackage) holdRules(t *testing.T) {
 	}
 }
 
-// TestArchitectureIsShort holds ARCHITECTURE.md to what a newcomer reads at a sitting. A
-// word has a letter or a digit, so that the lines of tables do not count.
+// TestArchitectureIsShort holds ARCHITECTURE.md to what a newcomer reads at a sitting.
 func TestArchitectureIsShort(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	const maxWords = 2500
-	words := 0
-	for _, field := range strings.Fields(string(text)) {
-		if strings.ContainsFunc(field, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
-			words++
-		}
-	}
-	if words > maxWords {
-		t.Errorf("ARCHITECTURE.md has %d words, at most %d are allowed; details belong to the docs of packages", words, maxWords)
+	if n := words(readPage(t, "ARCHITECTURE.md")); n > maxWords {
+		t.Errorf("ARCHITECTURE.md has %d words, at most %d are allowed; details belong to the docs of packages", n, maxWords)
 	}
 }

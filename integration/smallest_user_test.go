@@ -27,7 +27,7 @@ func TestSmallestUserSuffices(t *testing.T) {
 	}
 	d := start(t, "--store", "redis", "--redis-addresses", server.Addr(), "--redis-username", "ratelimitd", "--redis-timeout", "10s",
 		"--redis-password-file", write(t, t.TempDir(), "password", "PASSWORD"), "--failure-mode", "deny", "--limits-path", "../deploy/limits")
-	// Without rights to read assignments it signs in, and again after a while.
+	// It warns of rights that it lacks, such as those for assignments.
 	d.waitForLog("docs/redis.md for the rights that suffice")
 	for range 10 {
 		if !ok(d.ask("api", 1, "user=erin")) {
