@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/integration/picture"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -37,15 +38,15 @@ func aMinute(a bucket.Algorithm) bucket.Spec {
 	return s
 }
 
-// theme is the style of a picture; all else is the same in both.
+// theme has the colours of curves beside those of all pictures.
 type theme struct {
-	name                                    string
-	page, ink, faint, grid, line, area, ask string
+	picture.Theme
+	line, area, ask string
 }
 
 var themes = []theme{
-	{name: "light", page: "#ffffff", ink: "#1f2328", faint: "#59636e", grid: "#d1d9e0", line: "#0969da", area: "#ddf4ff", ask: "#8c959f"},
-	{name: "dark", page: "#0d1117", ink: "#f0f6fc", faint: "#9198a1", grid: "#3d444d", line: "#4493f8", area: "#121d2f", ask: "#656c76"},
+	{Theme: picture.Light, line: "#0969da", area: "#ddf4ff", ask: "#8c959f"},
+	{Theme: picture.Dark, line: "#4493f8", area: "#121d2f", ask: "#656c76"},
 }
 
 // The layout, in pixels. A curve's are tenths of a pixel, so that they are whole numbers.
@@ -63,80 +64,75 @@ const (
 	tenthsARequest = 10 * plotHeight / maxRequests
 )
 
-// canvas is an SVG that grows.
-type canvas struct{ strings.Builder }
-
-func (c *canvas) add(format string, args ...any) {
-	fmt.Fprintf(c, format+"\n", args...)
-}
+type canvas struct{ picture.Canvas }
 
 // draw returns a picture of the panels.
 func draw(t theme, panels []panel) string {
 	c := new(canvas)
-	c.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, height)
-	c.add(`  <title id="title">Requests that each algorithm admits when 5 a second come for 150 seconds and the limit is 60 a minute, or for concurrency 60 at once.</title>`)
-	c.add(`  <style>`)
-	c.add(`    text { font-family: "Segoe UI", "Helvetica Neue", Helvetica, Arial, sans-serif; font-size: 12px; fill: %s; }`, t.faint)
-	c.add(`    .page { fill: %s; }`, t.page)
-	c.add(`    .head { font-size: 16px; font-weight: 600; fill: %s; }`, t.ink)
-	c.add(`    .name { font-size: 14px; font-weight: 600; fill: %s; }`, t.ink)
-	c.add(`    .end { text-anchor: end; }`)
-	c.add(`    .middle { text-anchor: middle; }`)
-	c.add(`    .strong { fill: %s; }`, t.ink)
-	c.add(`    .grid { stroke: %s; fill: none; }`, t.grid)
-	c.add(`    .border { stroke: %s; fill: none; stroke-dasharray: 3 3; }`, t.ask)
-	c.add(`    .asked { stroke: %s; fill: none; stroke-width: 1.5; stroke-dasharray: 5 4; }`, t.ask)
-	c.add(`    .line { stroke: %s; fill: none; stroke-width: 2.5; stroke-linejoin: round; }`, t.line)
-	c.add(`    .sent { stroke: %s; fill: none; stroke-width: 1.5; }`, t.line)
-	c.add(`    .area { fill: %s; }`, t.area)
-	c.add(`  </style>`)
-	c.add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
-	c.add(`  <text class="head" x="%d" y="32">Limit: %d a minute. Demand: %d a second for %d seconds.</text>`, left, capacity, time.Second/every, length/time.Second)
-	c.add(`  <text x="%d" y="54">Requests admitted since the first one, which comes %d s before a full minute of the clock.</text>`, left, beforeBorder/time.Second)
+	c.Add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, height)
+	c.Add(`  <title id="title">Requests that each algorithm admits when 5 a second come for 150 seconds and the limit is 60 a minute, or for concurrency 60 at once.</title>`)
+	c.Add(`  <style>`)
+	c.Add(`    text { font-family: "Segoe UI", "Helvetica Neue", Helvetica, Arial, sans-serif; font-size: 12px; fill: %s; }`, t.Faint)
+	c.Add(`    .page { fill: %s; }`, t.Page)
+	c.Add(`    .head { font-size: 16px; font-weight: 600; fill: %s; }`, t.Ink)
+	c.Add(`    .name { font-size: 14px; font-weight: 600; fill: %s; }`, t.Ink)
+	c.Add(`    .end { text-anchor: end; }`)
+	c.Add(`    .middle { text-anchor: middle; }`)
+	c.Add(`    .strong { fill: %s; }`, t.Ink)
+	c.Add(`    .grid { stroke: %s; fill: none; }`, t.Grid)
+	c.Add(`    .border { stroke: %s; fill: none; stroke-dasharray: 3 3; }`, t.ask)
+	c.Add(`    .asked { stroke: %s; fill: none; stroke-width: 1.5; stroke-dasharray: 5 4; }`, t.ask)
+	c.Add(`    .line { stroke: %s; fill: none; stroke-width: 2.5; stroke-linejoin: round; }`, t.line)
+	c.Add(`    .sent { stroke: %s; fill: none; stroke-width: 1.5; }`, t.line)
+	c.Add(`    .area { fill: %s; }`, t.area)
+	c.Add(`  </style>`)
+	c.Add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
+	c.Add(`  <text class="head" x="%d" y="32">Limit: %d a minute. Demand: %d a second for %d seconds.</text>`, left, capacity, time.Second/every, length/time.Second)
+	c.Add(`  <text x="%d" y="54">Requests admitted since the first one, which comes %d s before a full minute of the clock.</text>`, left, beforeBorder/time.Second)
 	for i, p := range panels {
 		c.panel(p, left+i%columns*columnStep, top+i/columns*rowStep, i%columns == 0)
 	}
-	c.add(`</svg>`)
+	c.Add(`</svg>`)
 	return c.String()
 }
 
 // panel draws one, whose curves begin at x and end above y + plotHeight.
 func (c *canvas) panel(p panel, x, y int, showsNumbers bool) {
-	c.add("\n  <!-- %s -->", p.title)
-	c.add(`  <text class="name" x="%d" y="%d">%s</text>`, x, y-32, p.title)
-	c.add(`  <text x="%d" y="%d">%s</text>`, x, y-13, p.note)
-	c.add(`  <path class="area" d="%sV%dH%dz"/>`, path(p.curves.admitted, x, y), y+plotHeight, x)
+	c.Add("\n  <!-- %s -->", p.title)
+	c.Add(`  <text class="name" x="%d" y="%d">%s</text>`, x, y-32, p.title)
+	c.Add(`  <text x="%d" y="%d">%s</text>`, x, y-13, p.note)
+	c.Add(`  <path class="area" d="%sV%dH%dz"/>`, path(p.curves.admitted, x, y), y+plotHeight, x)
 	bottom := y + plotHeight
 	for n := 0; n <= maxRequests; n += capacity {
 		at := bottom - n*tenthsARequest/10
-		c.add(`  <path class="grid" d="M%d %dh%d"/>`, x, at, plotWidth)
+		c.Add(`  <path class="grid" d="M%d %dh%d"/>`, x, at, plotWidth)
 		if showsNumbers {
-			c.add(`  <text class="end" x="%d" y="%d">%d</text>`, x-6, at+4, n)
+			c.Add(`  <text class="end" x="%d" y="%d">%d</text>`, x-6, at+4, n)
 		}
 	}
 	for n, label := range []string{"0", "1 min", "2 min"} {
-		c.add(`  <text class="middle" x="%d" y="%d">%s</text>`, x+n*60*tenthsASecond/10, bottom+16, label)
+		c.Add(`  <text class="middle" x="%d" y="%d">%s</text>`, x+n*60*tenthsASecond/10, bottom+16, label)
 	}
 	if p.showsBorders {
 		for at := beforeBorder; at < length; at += time.Minute {
 			curve := bottom - before(p.curves.admitted, at)*tenthsARequest/10
-			c.add(`  <path class="border" d="M%d %dV%d"/>`, x+int(at/time.Second)*tenthsASecond/10, y, curve)
+			c.Add(`  <path class="border" d="M%d %dV%d"/>`, x+int(at/time.Second)*tenthsASecond/10, y, curve)
 		}
-		c.add(`  <text x="%d" y="%d">new window</text>`, x+int((beforeBorder+time.Minute)/time.Second)*tenthsASecond/10+5, y+14)
+		c.Add(`  <text x="%d" y="%d">new window</text>`, x+int((beforeBorder+time.Minute)/time.Second)*tenthsASecond/10+5, y+14)
 	}
 	top := maxRequests * int(every) / int(time.Second) // seconds until so many were asked for
-	c.add(`  <path class="asked" d="M%d %dL%d %d"/>`, x, bottom, x+top*tenthsASecond/10, y)
-	c.add(`  <path class="line" d="%s"/>`, path(p.curves.admitted, x, y))
+	c.Add(`  <path class="asked" d="M%d %dL%d %d"/>`, x, bottom, x+top*tenthsASecond/10, y)
+	c.Add(`  <path class="line" d="%s"/>`, path(p.curves.admitted, x, y))
 	most := fmt.Sprintf("at most %d in any minute", mostInAMinute(p.curves.admitted))
 	if p.showsSent {
-		c.add(`  <path class="sent" d="%s"/>`, path(p.curves.sent, x, y))
-		c.add(`  <text class="end" x="%d" y="%d">admitted</text>`, x+118, y+36)
-		c.add(`  <text x="%d" y="%d">sent</text>`, x+150, y+92)
+		c.Add(`  <path class="sent" d="%s"/>`, path(p.curves.sent, x, y))
+		c.Add(`  <text class="end" x="%d" y="%d">admitted</text>`, x+118, y+36)
+		c.Add(`  <text x="%d" y="%d">sent</text>`, x+150, y+92)
 		most = fmt.Sprintf("%d sent in any minute", mostInAMinute(p.curves.sent))
 	} else if showsNumbers && !p.showsBorders {
-		c.add(`  <text x="%d" y="%d">asked for</text>`, x+top*tenthsASecond/10+2, y+14)
+		c.Add(`  <text x="%d" y="%d">asked for</text>`, x+top*tenthsASecond/10+2, y+14)
 	}
-	c.add(`  <text class="end strong" x="%d" y="%d">%s</text>`, x+plotWidth-6, bottom-10, most)
+	c.Add(`  <text class="end strong" x="%d" y="%d">%s</text>`, x+plotWidth-6, bottom-10, most)
 }
 
 // path returns a curve's points at whole seconds, without those amid a straight line.

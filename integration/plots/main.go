@@ -7,34 +7,11 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
+
+	"github.com/ratelimitd/ratelimitd/integration/picture"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: plots FOLDER")
-		os.Exit(2)
-	}
-	if err := run(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "plots:", err)
-		os.Exit(1)
-	}
-}
-
-// run writes the pictures into a folder.
-func run(folder string) error {
-	pictures, err := pictures()
-	if err != nil {
-		return err
-	}
-	for name, text := range pictures {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func main() { picture.Main("plots", pictures) }
 
 // pictures returns the text of each picture by its file name.
 func pictures() (map[string]string, error) {
@@ -49,7 +26,7 @@ func pictures() (map[string]string, error) {
 	}
 	all := make(map[string]string)
 	for _, t := range themes {
-		all["algorithms-"+t.name+".svg"] = draw(t, panels)
+		all["algorithms-"+t.Name+".svg"] = draw(t, panels)
 	}
 	return all, nil
 }

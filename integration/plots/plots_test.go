@@ -1,10 +1,9 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
+	"github.com/ratelimitd/ratelimitd/integration/picture"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -15,10 +14,8 @@ func TestCommittedPicturesAreThoseDrawn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range drawn {
-		if got, err := os.ReadFile(filepath.Join("../../docs", name)); err != nil || string(got) != want {
-			t.Errorf("docs/%s differs from what make plots draws, %v", name, err)
-		}
+	if err := picture.Check("../../docs", drawn); err != nil {
+		t.Errorf("make plots draws others: %v", err)
 	}
 }
 

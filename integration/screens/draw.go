@@ -4,20 +4,22 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ratelimitd/ratelimitd/integration/picture"
 )
 
 // typed is a command line, and what it printed.
 type typed struct{ line, printed string }
 
-// theme is the style of a picture; all else is the same in both.
+// theme has the colour of a window beside those of all pictures.
 type theme struct {
-	name                             string
-	page, window, border, ink, faint string
+	picture.Theme
+	window string
 }
 
 var themes = []theme{
-	{name: "light", page: "#ffffff", window: "#f6f8fa", border: "#d1d9e0", ink: "#1f2328", faint: "#59636e"},
-	{name: "dark", page: "#0d1117", window: "#151b23", border: "#3d444d", ink: "#f0f6fc", faint: "#9198a1"},
+	{Theme: picture.Light, window: "#f6f8fa"},
+	{Theme: picture.Dark, window: "#151b23"},
 }
 
 // columns is the width of the terminal.
@@ -36,12 +38,7 @@ const (
 	margin     = 8
 )
 
-// canvas is an SVG that grows.
-type canvas struct{ strings.Builder }
-
-func (c *canvas) add(format string, args ...any) {
-	fmt.Fprintf(c, format+"\n", args...)
-}
+type canvas struct{ picture.Canvas }
 
 // draw returns a picture of a terminal, in which an empty line is before each command
 // except the first. It is an error if a line has no room.
@@ -52,17 +49,17 @@ func draw(t theme, title string, commands []typed) (string, error) {
 	}
 	height := firstLine + (lines-1)*lineStep + bottom
 	c := new(canvas)
-	c.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, height)
-	c.add(`  <title id="title">%s</title>`, escaped(title))
-	c.add(`  <style>`)
-	c.add(`    text { font-family: ui-monospace, SFMono-Regular, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; font-size: %dpx; fill: %s; }`, fontSize, t.ink)
-	c.add(`    .page { fill: %s; }`, t.page)
-	c.add(`    .window { fill: %s; stroke: %s; }`, t.window, t.border)
-	c.add(`    .prompt { fill: %s; }`, t.faint)
-	c.add(`    .command { font-weight: 600; }`)
-	c.add(`  </style>`)
-	c.add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
-	c.add(`  <rect class="window" x="%d.5" y="%d.5" width="%d" height="%d" rx="6"/>`, margin, margin, width-2*margin-1, height-2*margin-1)
+	c.Add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, height)
+	c.Add(`  <title id="title">%s</title>`, escaped(title))
+	c.Add(`  <style>`)
+	c.Add(`    text { font-family: ui-monospace, SFMono-Regular, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; font-size: %dpx; fill: %s; }`, fontSize, t.Ink)
+	c.Add(`    .page { fill: %s; }`, t.Page)
+	c.Add(`    .window { fill: %s; stroke: %s; }`, t.window, t.Grid)
+	c.Add(`    .prompt { fill: %s; }`, t.Faint)
+	c.Add(`    .command { font-weight: 600; }`)
+	c.Add(`  </style>`)
+	c.Add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
+	c.Add(`  <rect class="window" x="%d.5" y="%d.5" width="%d" height="%d" rx="6"/>`, margin, margin, width-2*margin-1, height-2*margin-1)
 	y := firstLine
 	for _, cmd := range commands {
 		if err := c.line(y, "$ "+cmd.line, `<tspan class="prompt">$ </tspan><tspan class="command">`+escaped(cmd.line)+`</tspan>`); err != nil {
@@ -77,7 +74,7 @@ func draw(t theme, title string, commands []typed) (string, error) {
 		}
 		y += 2 * lineStep
 	}
-	c.add(`</svg>`)
+	c.Add(`</svg>`)
 	return c.String(), nil
 }
 
@@ -89,7 +86,7 @@ func (c *canvas) line(y int, text, svg string) error {
 		return fmt.Errorf("found a line of %d characters; allowed: %d: %s", length, columns, text)
 	}
 	if length > 0 {
-		c.add(`  <text xml:space="preserve" x="%d" y="%d" textLength="%d">%s</text>`, left, y, length*columnStep, svg)
+		c.Add(`  <text xml:space="preserve" x="%d" y="%d" textLength="%d">%s</text>`, left, y, length*columnStep, svg)
 	}
 	return nil
 }

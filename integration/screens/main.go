@@ -10,8 +10,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 
+	"github.com/ratelimitd/ratelimitd/integration/picture"
 	"github.com/ratelimitd/ratelimitd/internal/cli"
 )
 
@@ -28,14 +28,7 @@ func main() {
 	if isProgram() {
 		os.Exit(runProgram())
 	}
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: screens FOLDER")
-		os.Exit(2)
-	}
-	if err := run(context.Background(), os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "screens:", err)
-		os.Exit(1)
-	}
+	picture.Main("screens", func() (map[string]string, error) { return pictures(context.Background()) })
 }
 
 // isProgram reports whether this process is to be the program whose commands are shown.
@@ -44,20 +37,6 @@ func isProgram() bool { return len(os.Args) > 1 && os.Args[1] == program }
 // runProgram runs the command line, and returns its exit code.
 func runProgram() int {
 	return cli.Run(context.Background(), release, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-}
-
-// run writes the pictures into a folder.
-func run(ctx context.Context, folder string) error {
-	pictures, err := pictures(ctx)
-	if err != nil {
-		return err
-	}
-	for name, text := range pictures {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // pictures returns the text of each picture by its file name.
@@ -69,7 +48,7 @@ func pictures(ctx context.Context) (map[string]string, error) {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		for _, t := range themes {
-			if all[s.name+"-"+t.name+".svg"], err = draw(t, s.title, typed); err != nil {
+			if all[s.name+"-"+t.Name+".svg"], err = draw(t, s.title, typed); err != nil {
 				return nil, fmt.Errorf("%s: %w", s.name, err)
 			}
 		}

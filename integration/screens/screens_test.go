@@ -2,9 +2,10 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/integration/picture"
 )
 
 // TestMain lets the tests, like the program, run the commands that are shown.
@@ -22,10 +23,8 @@ func TestCommittedPicturesAreThoseDrawn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range drawn {
-		if got, err := os.ReadFile(filepath.Join("../../docs", name)); err != nil || string(got) != want {
-			t.Errorf("docs/%s differs from what make screens draws, %v", name, err)
-		}
+	if err := picture.Check("../../docs", drawn); err != nil {
+		t.Errorf("make screens draws others: %v", err)
 	}
 }
 
