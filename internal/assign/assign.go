@@ -70,6 +70,7 @@ type Assignment struct {
 	Subject
 	Terms
 	Ends
+	// Reason is that of the last change, empty if it gave none.
 	Reason string
 	// By is who changed it last.
 	By string

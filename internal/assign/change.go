@@ -1,7 +1,6 @@
 package assign
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,7 +87,7 @@ func (c *Change) Apply(held *Assignment, now int64) (before, after *Assignment, 
 		return before, before, TooManyNumbers
 	case before == nil:
 		return nil, after, Created
-	case after.Terms.equal(&before.Terms) && after.Ends.equal(&before.Ends) && (after.Reason == before.Reason || !c.Sets()):
+	case after.Terms.equal(&before.Terms) && after.Ends.equal(&before.Ends) && (after.Reason == "" || after.Reason == before.Reason || !c.Sets()):
 		return before, before, Unchanged
 	}
 	return before, after, Replaced
@@ -102,7 +101,6 @@ func (c *Change) onto(before *Assignment) *Assignment {
 	if before == nil {
 		return &a
 	}
-	a.Reason = cmp.Or(a.Reason, before.Reason)
 	gone := &c.Remove
 	if a.Plan == "" && !gone.Plan && !gone.Rest {
 		a.Plan, a.PlanUntil = before.Plan, before.PlanUntil

@@ -14,8 +14,7 @@ const IfNone = "none"
 // Change changes the parts of one assignment that it names, and leaves the others.
 type Change struct {
 	// Assignment has the parts to set, with their ends: an existing part gets its new
-	// end, or none. It may set none. Without a Reason the assignment keeps its own. The
-	// store sets At and ETag.
+	// end, or none. It may set none. The store sets At and ETag.
 	Assignment Assignment
 	// Remove are the parts to remove before these are set.
 	Remove Parts
@@ -56,8 +55,8 @@ const (
 	Unknown Outcome = iota
 	Created
 	Replaced
-	// Unchanged: the same parts with the same ends and reason were in force, or those to
-	// remove did not exist. Nothing was written.
+	// Unchanged: the same parts with the same ends were in force, and the same reason or
+	// none was given; or those to remove did not exist. Nothing was written.
 	Unchanged
 	// Deleted: nothing is left.
 	Deleted

@@ -25,7 +25,7 @@ func TestSteeringAsDocumented(t *testing.T) {
 	later := func(text string) string { return strings.ReplaceAll(text, "2026-12-31", "2254-12-31") }
 	commands := clitest.Blocks(t, page, "sh")
 	t.Chdir(t.TempDir())
-	makeToken, _, _ := strings.Cut(commands[0], " > support.token")
+	makeToken, _, _ := strings.Cut(commands[0], " > alice.token")
 	token, stderr, code := clitest.Run(t, "", strings.Fields(makeToken)...)
 	if code != 0 {
 		t.Fatalf("%s exits with %d: %s", makeToken, code, stderr)
@@ -48,12 +48,12 @@ func TestSteeringAsDocumented(t *testing.T) {
 		"It would pass: ",
 		"tenant=acme: allowed",
 		"reset  tenant=acme of api: month",
-		"3 rows: would be 2 created, 0 replaced, 1 unchanged",
-		"3 rows: 2 created, 0 replaced, 1 unchanged",
+		"3 rows: would be 2 created, 1 replaced, 0 unchanged",
+		"3 rows: 2 created, 1 replaced, 0 unchanged",
 		"domain,entries,plan,plan_until,limits,limits_until,starts,time_zone,calendar_until,unlimited,unlimited_until,blocked,blocked_until,reason\napi,tenant=acme,pro,,month=5000000,2255-01-01T00:00:00Z,,,,,,,,migration\n",
 		"3 rows: 0 created, 0 replaced, 3 unchanged",
 		"would be deleted    tenant=acme of api: nothing assigned; until now plan pro, limit month=5000000",
-		"  support-desk  tenant=acme of api: reset month (reason: \"ticket 815\")\n",
+		"  alice  tenant=acme of api: reset month (reason: \"ticket 815\")\n",
 		"tenant=initech",
 	}
 	for _, line := range strings.Split(later(strings.Join(commands[1:], "")), "\n") {

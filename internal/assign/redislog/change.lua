@@ -14,7 +14,7 @@
 -- ARGV[7]  the newest change of the tag, as far as the caller knows, or 0-0
 -- ARGV[8]  and so on, 6 for each change: the text of the subject; the subject as
 --          JSON; the version that must be in force, 'none', or empty; who makes
---          it; why, or empty if the reason stays; and the change as JSON:
+--          it; why, or empty; and the change as JSON:
 --            rest     whether all parts go but the block
 --            numbers  whether all numbers go
 --            remove   the names of parts that go
@@ -322,12 +322,11 @@ for i = 8, #ARGV, 6 do
   local parts, numbers = changed(held and held.parts or {}, change)
   local is_left = next(parts) ~= nil
   local a = {at = moment, by = by, parts = parts, reason = reason}
-  if reason == '' and held then a.reason = held.reason end
 
   local before = ''
   if held then before = held.text or '{"etag":' .. encode(held.etag) .. ',' .. body(subject, held) end
   local same = not held and not is_left
-  if held and equal(parts, held.parts) then same = #change.set == 0 or a.reason == held.reason end
+  if held and equal(parts, held.parts) then same = #change.set == 0 or reason == '' or reason == held.reason end
   local wanted = match == '' or (match == 'none' and not held) or (held and match == held.etag)
   if not wanted and ARGV[3] == '1' then wanted = same end
 

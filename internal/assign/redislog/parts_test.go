@@ -201,7 +201,7 @@ func TestAssignmentsFromBeforePartsAreReadOn(t *testing.T) {
 			t.Errorf("%s: the same again: %+v", value, results[0])
 		}
 		want := *held
-		want.Blocked, want.BlockedUntil, want.By, want.At, want.ETag = true, assign.MaxMoment, "", results[1].After.At, results[1].After.ETag
+		want.Blocked, want.BlockedUntil, want.Reason, want.By, want.At, want.ETag = true, assign.MaxMoment, "", "", results[1].After.At, results[1].After.ETag
 		if !reflect.DeepEqual(results[1].After, &want) {
 			t.Errorf("%s: with a block: %+v, want %+v", value, results[1].After, want)
 		}

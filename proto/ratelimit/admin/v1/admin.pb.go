@@ -2269,7 +2269,7 @@ type Assignment struct {
 	// of an assignment that only blocks, that of the block. In an answer the end of all
 	// parts but the block, if they end together.
 	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
-	// At most 256 bytes.
+	// Why it was changed last; at most 256 bytes.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Who changed it last and when; set by the daemon.
 	MadeBy string                 `protobuf:"bytes,9,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
@@ -2779,8 +2779,7 @@ func (x *PatchAssignmentsRequest) GetStrict() bool {
 type AssignmentPatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The parts that it has are set, each with the end that is given now, or none; of
-	// numbers, those of the limits that it names. It may have none. Without a reason that
-	// of the assignment stays.
+	// numbers, those of the limits that it names. It may have none.
 	Assignment *Assignment `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
 	// Parts that go before these are set.
 	Remove []Part `protobuf:"varint,2,rep,packed,name=remove,proto3,enum=ratelimit.admin.v1.Part" json:"remove,omitempty"`
