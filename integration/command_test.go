@@ -60,6 +60,7 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"a slip in check", "check --mergedomains x", "flag --mergedomains: ratelimitd check has no such flag; did you mean --merge-domains?"},
 		{"no command", "--limits-path x", "flag --limits-path: ratelimitd has no such flag; ratelimitd serve has it"},
 		{"another command's", "daemons --limits-path x", "flag --limits-path: ratelimitd daemons has no such flag; ratelimitd serve has it"},
+		{"an argument", "top --domain api", "flag --domain: ratelimitd top has no such flag; it is an argument. Usage: ratelimitd top [DOMAIN [RULE]]"},
 		{"nothing like it", "version -x", "flag -x: ratelimitd version has no such flag; ratelimitd version --help lists those that it has"},
 		{"no value", "serve --limits-path", "flag --limits-path: found no value; allowed: --limits-path and a value (path)"},
 		{"no name", "serve --=x", `found the flag "--"; allowed: --NAME, --NAME VALUE or --NAME=VALUE`},

@@ -188,7 +188,7 @@ func TestDaemonsTellsWhyItFails(t *testing.T) {
 		want string
 	}{
 		{[]string{"RATELIMITD_ADMIN_ADDRESS=127.0.0.1:1"}, nil, "127.0.0.1:1 cannot be reached: "},
-		{[]string{"RATELIMITD_ADMIN_ADDRESS=127.0.0.1:1"}, nil, "store is memory: such daemons do not know of each other, and there is no register"},
+		{[]string{"RATELIMITD_ADMIN_ADDRESS=127.0.0.1:1"}, nil, "no register in Redis was read instead, since store is memory in this command's settings"},
 		{[]string{"RATELIMITD_ADMIN_ADDRESS="}, nil, "a daemon with this environment has no admin port: set admin.address, which is empty, or give --admin-address"},
 		{[]string{"RATELIMITD_STORE=redis", "RATELIMITD_REDIS_ADDRESSES=127.0.0.1:1"}, []string{"--admin-address", "127.0.0.1:1"}, "say where one listens: with --admin-address"},
 		{nil, []string{"--admin-address", "127.0.0.1:1", "--store", "redis"}, "found --store beside --admin-address; allowed: one of them, to ask Redis or to ask a daemon"},

@@ -140,7 +140,7 @@ func (q *daemonsQuery) ask(cmd *cobra.Command, fromRedis, fromDaemon bool) (*adm
 	case wrong != nil:
 		return nil, fmt.Errorf("settings:\n%w", wrong)
 	case s.Store != settings.StoreRedis:
-		return nil, fmt.Errorf("%w\nstore is %s: such daemons do not know of each other, and there is no register in Redis to ask instead; --store redis and --redis-addresses name one", err, s.Store)
+		return nil, fmt.Errorf("%w\nno register in Redis was read instead, since store is %s in this command's settings; --store redis and --redis-addresses name one", err, s.Store)
 	}
 	list, failed := q.fromRegister(cmd)
 	if failed != nil {

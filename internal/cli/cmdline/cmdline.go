@@ -60,6 +60,9 @@ func adviseOn(cmd *cobra.Command, name string) string {
 	if near := settings.NearestName(name, names); near != "" {
 		return fmt.Sprintf("did you mean --%s?", near)
 	}
+	if slices.Contains(strings.FieldsFunc(cmd.Use, isNoName), strings.ToUpper(name)) {
+		return "it is an argument. Usage: " + cmd.UseLine()
+	}
 	for _, other := range cmd.Root().Commands() {
 		if other.Flags().Lookup(name) != nil {
 			return fmt.Sprintf("%s has it", other.CommandPath())
@@ -67,6 +70,9 @@ func adviseOn(cmd *cobra.Command, name string) string {
 	}
 	return fmt.Sprintf("%s --help lists those that it has", cmd.CommandPath())
 }
+
+// isNoName reports whether a character of a usage is in no name of an argument.
+func isNoName(c rune) bool { return c != '-' && (c < 'A' || c > 'Z') }
 
 // AtLeastOne refuses a command line without arguments, and says what they are.
 func AtLeastOne(what string) cobra.PositionalArgs {
