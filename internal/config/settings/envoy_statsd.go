@@ -20,7 +20,14 @@ func (e *envoyEnvironment) wantsStatsd() bool {
 	case e.isTrue("USE_DOG_STATSD"):
 		return true
 	}
-	return e.isTrue("USE_STATSD") && (e.given["USE_STATSD"] || e.given["STATSD_HOST"]) && !e.isTrue("USE_PROMETHEUS")
+	return e.isTrue("USE_STATSD") && (e.given["USE_STATSD"] || e.given["STATSD_HOST"] || e.givesStatsdPort()) && !e.isTrue("USE_PROMETHEUS")
+}
+
+// givesStatsdPort tells whether a port is given. Kubernetes gives a URL in that variable,
+// unasked, for a Service named statsd.
+func (e *envoyEnvironment) givesStatsdPort() bool {
+	_, err := strconv.ParseUint(e.values["STATSD_PORT"], 10, 16)
+	return e.given["STATSD_PORT"] && err == nil
 }
 
 // statsd reads where statistics go. That service sends them over TCP by default, and

@@ -150,7 +150,7 @@ func envoyVariables() []envoyVariable {
 		{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", byDefault: "false", kind: envoyIdle, remark: "not needed: a denial is always free"},
 		{name: "NEAR_LIMIT_RATIO", byDefault: "0.8", kind: envoyNumber, settings: set("metrics.near_ratio"), remark: "0 to 1"},
 
-		{name: "USE_STATSD", byDefault: "true", kind: envoyBool, settings: set("statsd.address"), remark: "only if it or STATSD_HOST is set, without USE_PROMETHEUS=true; sends all counts except response times and those of caches, pools and the runtime"},
+		{name: "USE_STATSD", byDefault: "true", kind: envoyBool, settings: set("statsd.address"), remark: "only if it, STATSD_HOST or STATSD_PORT is set, without USE_PROMETHEUS=true; sends all counts except response times and those of caches, pools and the runtime"},
 		{name: "STATSD_HOST", byDefault: "localhost", kind: envoyText, settings: set("statsd.address"), remark: "with STATSD_PORT"},
 		{name: "STATSD_PORT", byDefault: "8125", kind: envoyText, settings: set("statsd.address"), remark: "with STATSD_HOST"},
 		{name: "STATSD_PROTOCOL", byDefault: "tcp", kind: envoyText, settings: set("statsd.protocol"), remark: "tcp or udp; with USE_DOG_STATSD=true always udp"},

@@ -223,6 +223,7 @@ var envoyCases = map[string][]envoyCase{
 	"STATSD_HOST": {sets("statsd.address=statsd:8125 statsd.protocol=tcp", "STATSD_HOST=statsd"), idle("STATSD_HOST=statsd", "USE_STATSD=false"),
 		sets("statsd.address=[::1]:8125 statsd.protocol=tcp", "STATSD_HOST=::1"), sets(statsdSet, "STATSD_HOST=", "USE_STATSD=1")},
 	"STATSD_PORT": {sets("statsd.address=localhost:9125 statsd.protocol=tcp", "STATSD_PORT=9125", "USE_STATSD=true"),
+		sets("statsd.address=localhost:9125 statsd.protocol=tcp", "STATSD_PORT=9125"),
 		idle("STATSD_PORT=tcp://10.0.0.1:8125"), // from Kubernetes, for a service of the name
 		fails(`variable STATSD_PORT: found "tcp://10.0.0.1:8125"; allowed: an integer from 1 to 65535`, "STATSD_PORT=tcp://10.0.0.1:8125", "USE_STATSD=true")},
 	"STATSD_PROTOCOL": {sets("statsd.address=localhost:8125", "STATSD_PROTOCOL=udp", "USE_STATSD=true"), idle("STATSD_PROTOCOL=x"),
