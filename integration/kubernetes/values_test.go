@@ -212,6 +212,22 @@ volumeMounts: [{name: tls, mountPath: /tls, readOnly: true}]
 `
 
 // Each value does what values.yaml says.
+// The values of the documentation do what it says.
+func TestDocumentedValuesAreFollowed(t *testing.T) {
+	o := rendered(t, find(t, "docs/kubernetes.md", "(?s)```yaml\n(# values.yaml\n.*?)```"))
+	settings := o.settings(t)
+	for what, found := range map[string][2]string{
+		"the image":    {container(t, o).Image, "registry.corp/ratelimitd:v0.1.0"},
+		"Redis":        {settings["RATELIMITD_REDIS_ADDRESSES"], "redis:6379"},
+		"its user":     {settings["RATELIMITD_REDIS_USERNAME"], "ratelimitd"},
+		"its password": {settings["RATELIMITD_REDIS_PASSWORD_FILE"], "/etc/ratelimitd/redis/password"},
+	} {
+		if found[0] != found[1] {
+			t.Errorf("%s: %q, want %q", what, found[0], found[1])
+		}
+	}
+}
+
 func TestValuesAreFollowed(t *testing.T) {
 	o, notes, err := render(t, "shop", everyValue)
 	if err != nil {
