@@ -194,7 +194,8 @@ func TestRedisThatIsBackIsSoonUsed(t *testing.T) {
 			t.Parallel()
 			f := startFaulty(t, "allow")
 			best := time.Hour
-			for range 3 {
+			// A busy machine may be slow now and then.
+			for tries := 0; best > time.Second && tries < 10; tries++ {
 				f.waitForRedis()
 				fault.begin(f)
 				f.waitForBreaker()
@@ -205,9 +206,8 @@ func TestRedisThatIsBackIsSoonUsed(t *testing.T) {
 				}
 				best = min(best, time.Since(back))
 			}
-			// A busy machine may be slow now and then.
 			if best > time.Second {
-				t.Errorf("at the best of three times Redis was used again after %s", best)
+				t.Errorf("at the best of ten times Redis was used again after %s", best)
 			}
 		})
 	}
