@@ -13,7 +13,25 @@ import (
 // after Release.
 type Call struct {
 	decider *Decider
-	Size    int // of the message
+	// pin is the call's place among the decisions under way.
+	pin uint32
+
+	Descriptors []Descriptor
+	Outcomes    []Outcome
+	Entries     []bucket.Entry // of all descriptors
+	subjects    []bucket.Entry // of the outcomes whose last entry names a holder
+	text        []byte         // subjects and keys
+	Hits        []bucket.Hit
+	decisions   []bucket.Decision
+	overrides   []*bucket.Limit // of the descriptors that have one
+
+	use
+}
+
+// use is what a call is, beside its lists. Reset clears it in place, which is cheaper
+// than to write a whole call.
+type use struct {
+	Size int // of the message
 
 	Domain     string
 	HitsAddend uint32
@@ -26,9 +44,7 @@ type Call struct {
 	IsSettlement bool
 	Settled      []Settled
 
-	Descriptors []Descriptor
-	Outcomes    []Outcome
-	found       *rules.Domain // nil if no limits have the domain
+	found *rules.Domain // nil if no limits have the domain
 	// Limits is the fingerprint of the rules that the call was matched with, or empty.
 	Limits string
 
@@ -40,13 +56,6 @@ type Call struct {
 	// caller needs no right to refund or to give back.
 	IsOwnSlot bool
 
-	Entries   []bucket.Entry // of all descriptors
-	subjects  []bucket.Entry // of the outcomes whose last entry names a holder
-	text      []byte         // subjects and keys
-	Hits      []bucket.Hit
-	decisions []bucket.Decision
-	overrides []*bucket.Limit // of the descriptors that have one
-
 	// MoreDescriptors counts the descriptors beyond the bounds, which are not read.
 	MoreDescriptors int
 
@@ -54,8 +63,6 @@ type Call struct {
 	// Ended when it was answered.
 	Began, Ended time.Duration
 
-	// pin is the call's place among the decisions under way.
-	pin uint32
 	// generation is that of the assignments by which the call was matched.
 	generation uint64
 
@@ -232,18 +239,9 @@ func (c *Call) Reset() bool {
 	clear(c.subjects)
 	clear(c.Hits)
 	clear(c.overrides)
-	*c = Call{
-		decider:     c.decider,
-		pin:         c.pin,
-		Descriptors: c.Descriptors[:0],
-		Outcomes:    c.Outcomes[:0],
-		Entries:     c.Entries[:0],
-		subjects:    c.subjects[:0],
-		text:        c.text[:0],
-		Hits:        c.Hits[:0],
-		decisions:   c.decisions[:0],
-		overrides:   c.overrides[:0],
-	}
+	c.Descriptors, c.Outcomes, c.Entries, c.subjects = c.Descriptors[:0], c.Outcomes[:0], c.Entries[:0], c.subjects[:0]
+	c.text, c.Hits, c.decisions, c.overrides = c.text[:0], c.Hits[:0], c.decisions[:0], c.overrides[:0]
+	c.use = use{}
 	return true
 }
 
