@@ -22,13 +22,13 @@ func TestStoreConformance(t *testing.T) {
 		set    func(*testOptions)
 	}
 	for _, tc := range racetest.Some(2, []testCase{
-		{"cluster", redisconn.Cluster, redistest.Cluster, racetest.Fewer(1_000), func(*testOptions) {}},
+		{"cluster", redisconn.Cluster, redistest.Cluster, racetest.Fewer(500), func(*testOptions) {}},
 		{"single, knows denials", redisconn.Single, single, 0, knowDenials},
-		{"single", redisconn.Single, single, buckettest.Traces(2_000), func(*testOptions) {}},
-		{"single, each alone", redisconn.Single, single, 700, eachAlone},
-		{"single, windows of another clock", redisconn.Single, single, 700, haveWrongClock},
-		{"cluster, windows of another clock", redisconn.Cluster, redistest.Cluster, 600, haveWrongClock},
-		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 600, eachAlone},
+		{"single", redisconn.Single, single, buckettest.Traces(1_000), func(*testOptions) {}},
+		{"single, each alone", redisconn.Single, single, 400, eachAlone},
+		{"single, windows of another clock", redisconn.Single, single, 400, haveWrongClock},
+		{"cluster, windows of another clock", redisconn.Cluster, redistest.Cluster, 300, haveWrongClock},
+		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 300, eachAlone},
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := buckettest.Harness{
