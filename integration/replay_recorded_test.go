@@ -271,7 +271,9 @@ func replaysRecorded(t *testing.T, flags []string, requests int64, descriptors i
 		text, _, _ := command(t, "replay", path)
 		t.Fatalf("exit code %d: %s\n%.5000s", code, stderr, text)
 	}
-	if c := report.Comparison; c.Equal+c.Remembered != requests || c.Equal < requests/2 || c.Different != 0 || report.DeniedAfter < requests/100 || report.DeniedAfter > requests*9/10 || report.GiveBacks < requests/20 {
+	// The slower a machine, the more has refilled when it asks again.
+	const few = 10
+	if c := report.Comparison; c.Equal+c.Remembered != requests || c.Equal < requests/2 || c.Different != 0 || report.DeniedAfter < few || report.DeniedAfter > requests*9/10 || report.GiveBacks < requests/20 {
 		t.Errorf("%+v", report)
 	}
 	return true
