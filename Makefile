@@ -23,7 +23,7 @@ GOVULNCHECK := $$($(TOOL) -n govulncheck)
 BUF         := $(TOOL) buf
 # What runs without the race detector is compiled once: with the flags of make build,
 # which lint, the image and the daemons of tests have too. make lint runs go vet.
-PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off -p 4
+PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off -p 3
 # Tests whose libraries are large, and that have nothing to find for the race detector:
 # their files are not for it.
 LARGE_TESTS := ./integration/kubernetes
@@ -52,8 +52,8 @@ test: tools ## run every test, with the race detector
 	@# Tests build the daemon and the examples. What two build at the same moment is compiled twice.
 	@CGO_ENABLED=0 $(GO) build -trimpath work
 	@# work is all modules of go.work, at once: many tests wait more than they compute. So
-	@# four packages run at a time even on two cores.
-	$(GO) test -race -trimpath -shuffle=on -vet=off -p 4 -timeout 18m work
+	@# three packages run at a time even on two cores.
+	$(GO) test -race -trimpath -shuffle=on -vet=off -p 3 -timeout 18m work
 	@# The race detector allocates, and has nothing to find in plain arithmetic.
 	$(PLAIN_TEST) ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top $(LARGE_TESTS)
 	cd $(APART) && GOWORK=off $(PLAIN_TEST) ./...
