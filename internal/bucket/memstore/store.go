@@ -114,9 +114,6 @@ func New(o Options) *Store {
 		s.clock = func() int64 { return epoch + time.Since(start).Microseconds() }
 	}
 	s.start = s.clock()
-	for i := range s.shards {
-		s.shards[i].index = make(map[string]*item)
-	}
 	s.swept.Go(s.sweepUntilStopped)
 	return s
 }
@@ -232,10 +229,10 @@ func (s *Store) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucke
 // memory for deciding it.
 type group struct {
 	hits      []bucket.Hit
-	of        []int   // for each hit of the caller, its index in hits
-	shards    []int   // for each hit, the index of its shard
-	locked    []int   // the distinct shards, in ascending order
-	items     []*item // for each hit; nil if its key is not kept
+	of        []int    // for each hit of the caller, its index in hits
+	hashes    []uint64 // for each hit, of its key
+	locked    []int    // the distinct shards, in ascending order
+	items     []*item  // for each hit; nil if its key is not kept
 	decisions []bucket.Decision
 	// degraded counts the hits that found no room.
 	degraded int64
@@ -248,19 +245,19 @@ func (s *Store) Locate(h *bucket.Hit) bucket.Location { return bucket.Location{K
 
 // Forget implements bucket.Store.
 func (s *Store) Forget(keys []string) {
-	shards := make([]int, len(keys))
+	hashes, locked := make([]uint64, len(keys)), make([]int, len(keys))
 	for i, key := range keys {
-		shards[i] = s.shardOf(maphash.String(s.seed, key))
+		hashes[i] = s.hash(key)
+		locked[i] = s.shardOf(hashes[i])
 	}
-	locked := slices.Clone(shards)
 	slices.Sort(locked)
 	locked = slices.Compact(locked)
 	for _, sh := range locked {
 		s.shards[sh].mu.Lock()
 	}
 	for i, key := range keys {
-		sh := &s.shards[shards[i]]
-		if e := sh.index[key]; e != nil {
+		sh := &s.shards[s.shardOf(hashes[i])]
+		if e := sh.index.find(hashes[i], key); e != nil {
 			e.isLost = true
 			sh.remove(s, e)
 		}
@@ -273,10 +270,11 @@ func (s *Store) Forget(keys []string) {
 // Holders returns who holds slots of the hit's state: the first n of them, or of a hit that
 // names a holder this one alone.
 func (s *Store) Holders(_ context.Context, h *bucket.Hit, n int) (bucket.Held, error) {
-	sh := &s.shards[s.shardOf(maphash.Bytes(s.seed, h.Key))]
+	hash := maphash.Bytes(s.seed, h.Key)
+	sh := &s.shards[s.shardOf(hash)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.index[string(h.Key)]
+	e := sh.index.find(hash, string(h.Key))
 	if e == nil {
 		return bucket.Held{}, nil
 	}
@@ -287,9 +285,10 @@ func (s *Store) Holders(_ context.Context, h *bucket.Hit, n int) (bucket.Held, e
 func (s *Store) Counted(keys []string) (n int) {
 	clock := s.clock()
 	for _, key := range keys {
-		sh := &s.shards[s.shardOf(maphash.String(s.seed, key))]
+		hash := s.hash(key)
+		sh := &s.shards[s.shardOf(hash)]
 		sh.mu.Lock()
-		if e := sh.index[key]; e != nil && e.state.Expires > clock {
+		if e := sh.index.find(hash, key); e != nil && e.state.Expires > clock {
 			n++
 		}
 		sh.mu.Unlock()
@@ -297,10 +296,12 @@ func (s *Store) Counted(keys []string) (n int) {
 	return n
 }
 
+func (s *Store) hash(key string) uint64 { return maphash.String(s.seed, key) }
+
 // shardOf returns the index of the shard of a key with this hash.
 func (s *Store) shardOf(hash uint64) int { return int(hash) & (len(s.shards) - 1) }
 
-func (g *group) shard(s *Store, i int) *shard { return &s.shards[g.shards[i]] }
+func (g *group) shard(s *Store, i int) *shard { return &s.shards[s.shardOf(g.hashes[i])] }
 
 // lock makes a group of the hits, locks the shards of its keys and looks the
 // keys up. release ends its use, after unlock.
@@ -308,11 +309,12 @@ func (s *Store) lock(hits []bucket.Hit) *group {
 	g := s.groups.Get().(*group)
 	g.hits, g.of = bucket.Merge(g.hits[:0], g.of[:0], hits)
 	n := len(g.hits)
-	g.shards, g.locked = g.shards[:0], g.locked[:0]
+	g.hashes, g.locked = g.hashes[:0], g.locked[:0]
 	for i := range g.hits {
-		g.shards = append(g.shards, s.shardOf(maphash.Bytes(s.seed, g.hits[i].Key)))
+		hash := maphash.Bytes(s.seed, g.hits[i].Key)
+		g.hashes = append(g.hashes, hash)
+		g.locked = append(g.locked, s.shardOf(hash))
 	}
-	g.locked = append(g.locked, g.shards...)
 	if n > 1 {
 		slices.Sort(g.locked)
 		g.locked = slices.Compact(g.locked)
@@ -322,7 +324,7 @@ func (s *Store) lock(hits []bucket.Hit) *group {
 	}
 	g.items = g.items[:0]
 	for i := range g.hits {
-		e := g.shard(s, i).index[string(g.hits[i].Key)]
+		e := g.shard(s, i).index.find(g.hashes[i], string(g.hits[i].Key))
 		if e != nil {
 			e.pinned = true
 		}
@@ -559,7 +561,7 @@ func (s *Store) insert(g *group, i int, clock int64) *item {
 	d := &g.decisions[i]
 	sh := g.shard(s, i)
 	if g.hits[i].Holder != "" {
-		if e := sh.index[string(g.hits[i].Key)]; e != nil {
+		if e := sh.index.find(g.hashes[i], string(g.hits[i].Key)); e != nil {
 			g.items[i] = e
 			return e
 		}
@@ -586,7 +588,7 @@ func (s *Store) insert(g *group, i int, clock int64) *item {
 		}
 	}
 	e := newItem(&g.hits[i])
-	sh.add(e)
+	sh.add(e, g.hashes[i])
 	g.items[i] = e
 	return e
 }
