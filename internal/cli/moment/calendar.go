@@ -12,7 +12,7 @@ import (
 
 const (
 	// AllowedEnd says when something may end.
-	AllowedEnd = "today, tomorrow, friday or 2026-12-24, which end with that day, 18:00, 2026-12-24T18:00, or with a zone 2026-12-24T18:00:00Z"
+	AllowedEnd = "today, tomorrow, friday or 2026-12-24, which end with that day, 18:00, tomorrow 18:00, 2026-12-24T18:00, or with a zone 2026-12-24T18:00:00Z"
 	// AllowedPast says which times of a log can be searched.
 	AllowedPast = "a span before now such as 1h, today, yesterday, friday, 2026-12-24, 03:00, 2026-12-24T03:00, or with a zone 2026-12-24T03:00:00Z"
 )
@@ -22,7 +22,8 @@ const (
 type Interval struct{ From, To time.Time }
 
 // ParseEnd reads when something ends, in the time zone of now. A day stands for its end, a
-// weekday for the next one after today, and a time of day for the next one.
+// weekday for the next one after today, and a time of day for the next one, unless a day
+// stands before it.
 func ParseEnd(text string, now time.Time) (time.Time, error) {
 	if i, ok := namedTime(text, now.Location()); ok {
 		return i.To, nil
@@ -34,19 +35,33 @@ func ParseEnd(text string, now time.Time) (time.Time, error) {
 		return at, nil
 	}
 	word := strings.ToLower(text)
-	if word == "tomorrow" {
-		return dayOf(now, 1).To, nil
+	if day, ok := dayToCome(word, now); ok {
+		return day.To, nil
 	}
-	if word == "today" {
-		return dayOf(now, 0).To, nil
-	}
-	if weekday, ok := weekdays[word]; ok {
-		return dayOf(now, 1+int(weekday-now.Weekday()+6)%7).To, nil
+	if name, clock, found := strings.Cut(word, " "); found {
+		if day, ok := dayToCome(name, now); ok {
+			if at, ok := clockOn(clock, day.From); ok {
+				return at, nil
+			}
+		}
 	}
 	if word == "now" || word == "yesterday" {
 		return time.Time{}, fmt.Errorf("found %q, which is no moment to come; allowed: %s", text, AllowedEnd)
 	}
 	return time.Time{}, fmt.Errorf("found %s; allowed: %s", foundTime(text), AllowedEnd)
+}
+
+// dayToCome returns the day that a word names: today, tomorrow, or the next such weekday.
+func dayToCome(word string, now time.Time) (Interval, bool) {
+	switch weekday, ok := weekdays[word]; {
+	case word == "today":
+		return dayOf(now, 0), true
+	case word == "tomorrow":
+		return dayOf(now, 1), true
+	case ok:
+		return dayOf(now, 1+int(weekday-now.Weekday()+6)%7), true
+	}
+	return Interval{}, false
 }
 
 // ParsePast reads when something was, in the time zone of now: a span of time before it,

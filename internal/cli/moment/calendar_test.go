@@ -35,6 +35,10 @@ func TestEndsAreReadAsPeopleSayThem(t *testing.T) {
 		"18:00":                "2026-10-22T18:00:00+02:00",
 		"15:30":                "2026-10-23T15:30:00+02:00",
 		"09:00:30":             "2026-10-23T09:00:30+02:00",
+		"tomorrow 20:00":       "2026-10-23T20:00:00+02:00",
+		"today 15:00":          "2026-10-22T15:00:00+02:00", // past, which is not for it to say
+		"Sunday 09:00":         "2026-10-25T09:00:00+01:00",
+		"thu 16:00":            "2026-10-29T16:00:00+01:00",
 		"2026-10-25":           "2026-10-26T00:00:00+01:00",
 		"2026-12-24":           "2026-12-25T00:00:00+01:00",
 		"2026-12-24T18:00":     "2026-12-24T18:00:00+01:00",
@@ -46,7 +50,7 @@ func TestEndsAreReadAsPeopleSayThem(t *testing.T) {
 			t.Errorf("%q is %s, %v; not %s", text, got.Format(time.RFC3339), err, want)
 		}
 	}
-	for _, bad := range []string{"", "soon", "yesterday", "24:00", "2026-13-01", "18", "1h"} {
+	for _, bad := range []string{"", "soon", "yesterday", "24:00", "2026-13-01", "18", "1h", "tomorrow 25:00", "yesterday 18:00", "tomorrow  18:00", "18:00 tomorrow"} {
 		if got, err := ParseEnd(bad, now); err == nil || !strings.Contains(err.Error(), "allowed: today, tomorrow, friday") {
 			t.Errorf("%q is %v, %v", bad, got, err)
 		}
