@@ -27,6 +27,7 @@ type chart struct {
 	schema    *jsonschema.Schema
 	templates map[string]string
 	files     chartFiles
+	isUpgrade bool
 }
 
 // chartFiles are the files of the chart that are not templates.
@@ -111,7 +112,7 @@ func (c *chart) render(release string, own map[string]any) (map[string]string, e
 	data := map[string]any{
 		"Chart":   metadata,
 		"Files":   c.files,
-		"Release": map[string]any{"Name": release, "Namespace": "limits", "Service": "Helm", "IsInstall": true, "IsUpgrade": false, "Revision": 1},
+		"Release": map[string]any{"Name": release, "Namespace": "limits", "Service": "Helm", "IsInstall": !c.isUpgrade, "IsUpgrade": c.isUpgrade, "Revision": 1},
 		"Values":  values,
 	}
 	texts := make(map[string]string)

@@ -311,6 +311,24 @@ func TestValuesAreFollowed(t *testing.T) {
 	}
 }
 
+// An upgrade does not put the chart's example in the place of somebody's limits.
+func TestAnUpgradeNamesItsLimits(t *testing.T) {
+	c := loadChart(t)
+	c.isUpgrade = true
+	for values, allowed := range map[string]bool{
+		"":                          false,
+		"image: {tag: v0.2.0}":      false,
+		"settings: {store: memory}": false,
+		"limits: {a.yaml: ''}":      true,
+		"limitsConfigMap: own":      true,
+		"settings: {limits: {source: xds, xds: {address: 'a:1'}}}": true,
+	} {
+		if _, err := c.render("shop", ownValues(t, values)); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "limits: found none; allowed: ") {
+			t.Errorf("%q: %v", values, err)
+		}
+	}
+}
+
 // New settings replace the pods, and new limits do not.
 func TestNewSettingsReplaceThePods(t *testing.T) {
 	template := func(values string) string {
