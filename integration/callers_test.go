@@ -67,6 +67,8 @@ func TestDocumentedCallersDoWhatTheySay(t *testing.T) {
 		{"python", []string{
 			`allowed\n`,
 			`allowed, 7 left\n`,
+			`7 left\n`,
+			`allowed\n`,
 			`allowed\nRELEASED_SLOT\n`,
 			`(?:[012] allowed\n){3}`,
 			`allowed\ndenied\ndomain is empty; .*\n`,

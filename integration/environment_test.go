@@ -104,6 +104,37 @@ func valueOf(env []string, name string) string {
 	return ""
 }
 
+// What the daemon would say of an environment and its files can be seen without starting it.
+func TestEnvoyEnvironmentIsChecked(t *testing.T) {
+	t.Parallel()
+	const mistaken = "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 3}\n    quota_mode: true\n    shadow_mode: true\n"
+	for _, c := range []struct {
+		name, limits        string
+		env                 []string
+		code                int
+		out, stderr, hidden string
+	}{
+		{"good", yearlyOf(3), []string{"BACKEND_TYPE=memory"}, 0, "3 requests", "", ""},
+		{"a mistake that service accepts", mistaken, []string{"BACKEND_TYPE=memory"}, 0, "3 requests", "quota_mode is ignored", ""},
+		{"a variable without effect", yearlyOf(3), []string{"BACKEND_TYPE=memory", "REDIS_PERSECOND=true"}, 0, "3 requests", "REDIS_PERSECOND", ""},
+		{"a backend that there is not", yearlyOf(3), []string{"BACKEND_TYPE=memcache"}, 1, "", "BACKEND_TYPE", "3 requests"},
+		{"a wrong file", "domain: api\ndescriptors: 5\n", []string{"BACKEND_TYPE=memory"}, 1, "", "descriptors: found", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			root, _ := runtimeRoot(t, c.limits)
+			cmd := asEnvoy(t, envoyEnv(root, c.env...), "check")
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.out) || !strings.Contains(stderr.String(), c.stderr) || c.stderr == "" && stderr.Len() > 0 ||
+				c.hidden != "" && strings.Contains(string(out), c.hidden) {
+				t.Errorf("check exits with %d (%v):\n%s\n%s", code, err, out, &stderr)
+			}
+		})
+	}
+}
+
 // The variables for statsd and DogStatsD send counts where envoyproxy/ratelimit does.
 func TestEnvoyEnvironmentSendsToStatsd(t *testing.T) {
 	t.Parallel()

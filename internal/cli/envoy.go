@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/ask"
+	"github.com/ratelimitd/ratelimitd/internal/cli/look"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
@@ -57,8 +60,36 @@ cannot say. Other arguments are ignored, with a warning.`,
 		}
 		return serveWith(cmd, version, s, warnings)
 	}
-	cmd.AddCommand(ask.QueryCommand(envoySettings), ask.HealthCommand(envoySettings), versionCommand(version))
+	cmd.AddCommand(envoyCheckCommand(), ask.QueryCommand(envoySettings), ask.HealthCommand(envoySettings), versionCommand(version))
 	return cmd
+}
+
+// envoyCheckCommand says beforehand what the daemon would say of its environment, and of
+// the limits files that this names.
+func envoyCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Say what the daemon would say of this environment and its limits files",
+		Long: `Reads the environment of envoyproxy/ratelimit and the limits files that it names,
+and starts nothing. Prints the warnings and errors of both; what is warned of is
+not followed, or is accepted as that service accepts it. Exits with 1 if the
+daemon would not start.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, warnings, err := settings.LoadEnvoy(nil, os.Environ())
+			for _, w := range warnings {
+				fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+w)
+			}
+			if err != nil {
+				return fmt.Errorf("settings, from the environment of envoyproxy/ratelimit:\n%w", err)
+			}
+			if s.Limits.Source == settings.SourceXDS {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "the limits are those of the xDS server at %s\n", s.Limits.XDS.Address)
+				return err
+			}
+			return look.CheckFiles(cmd, limitsfile.Options{Lenient: s.Limits.Lenient, MergeDomains: s.Limits.MergeDomains}, s.Limits.Path)
+		},
+	}
 }
 
 // unknownArguments returns the arguments that fs does not know, without the values of

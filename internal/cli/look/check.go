@@ -128,6 +128,11 @@ type checkedCalendar struct {
 	Starts   string `json:"starts"`
 }
 
+// CheckFiles does what the command does for these files, or folders of them.
+func CheckFiles(cmd *cobra.Command, o limitsfile.Options, paths ...string) error {
+	return (&check{options: o}).run(cmd, paths)
+}
+
 func (c *check) run(cmd *cobra.Command, paths []string) error {
 	rules, err := c.options.Load(paths...)
 	errs, err := fileErrors(err)
