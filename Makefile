@@ -48,6 +48,8 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 .PHONY: test
 # As in lint: the daemon is compiled once, with what packages share.
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) -pgo=off
+# At its end a program with the race detector sleeps for a second, if it is not told otherwise.
+test: export GORACE := atexit_sleep_ms=0
 test: tools ## run every test, with the race detector
 	@# Tests build the daemon and the examples. What two build at the same moment is compiled twice.
 	@CGO_ENABLED=0 $(GO) build -trimpath work
