@@ -123,7 +123,7 @@ func TestEnvoyEnvironmentIsChecked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			root, _ := runtimeRoot(t, c.limits)
-			cmd := asEnvoy(t, envoyEnv(root, c.env...), "check")
+			cmd := asEnvoy(t, envoyEnv(root, c.env...), "check", "--failure-mode", "local")
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			out, err := cmd.Output()

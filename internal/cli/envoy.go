@@ -67,16 +67,16 @@ cannot say. Other arguments are ignored, with a warning.`,
 // envoyCheckCommand says beforehand what the daemon would say of its environment, and of
 // the limits files that this names.
 func envoyCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say what the daemon would say of this environment and its limits files",
-		Long: `Reads the environment of envoyproxy/ratelimit and the limits files that it names,
-and starts nothing. Prints the warnings and errors of both; what is warned of is
-not followed, or is accepted as that service accepts it. Exits with 1 if the
-daemon would not start.`,
+		Long: `Reads the environment of envoyproxy/ratelimit and the limits files that it
+names, and starts nothing. Prints the warnings and errors of both; what is
+warned of is not followed, or is accepted as that service accepts it. Exits with
+1 if there is an error. Flags are those of the daemon.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, warnings, err := settings.LoadEnvoy(nil, os.Environ())
+			s, warnings, err := settings.LoadEnvoy(cmd.Flags(), os.Environ())
 			for _, w := range warnings {
 				fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+w)
 			}
@@ -90,6 +90,8 @@ daemon would not start.`,
 			return look.CheckFiles(cmd, limitsfile.Options{Lenient: s.Limits.Lenient, MergeDomains: s.Limits.MergeDomains}, s.Limits.Path)
 		},
 	}
+	settings.BindFlags(cmd.Flags())
+	return cmd
 }
 
 // unknownArguments returns the arguments that fs does not know, without the values of

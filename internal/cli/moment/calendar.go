@@ -137,12 +137,17 @@ func namedTime(text string, loc *time.Location) (Interval, bool) {
 }
 
 // dayOf returns the day that is so many days after that of a moment. Not every day has 24
-// hours.
+// hours, or a midnight.
 func dayOf(at time.Time, days int) Interval {
-	midnight := func(days int) time.Time {
-		return time.Date(at.Year(), at.Month(), at.Day()+days, 0, 0, 0, 0, at.Location())
+	begin := func(days int) time.Time {
+		midnight := time.Date(at.Year(), at.Month(), at.Day()+days, 0, 0, 0, 0, at.Location())
+		// Of a midnight that the clocks skip, time.Date may make an hour of the day before.
+		if midnight.Hour() > 12 {
+			_, midnight = midnight.ZoneBounds()
+		}
+		return midnight
 	}
-	return Interval{midnight(days), midnight(days + 1)}
+	return Interval{begin(days), begin(days + 1)}
 }
 
 // clockOn returns the time of day that a text names, on the day of a moment.

@@ -61,6 +61,29 @@ func TestEndsAreReadAsPeopleSayThem(t *testing.T) {
 	}
 }
 
+// Where the clocks go ahead at midnight a day begins at one.
+func TestDaysWithoutAMidnight(t *testing.T) {
+	t.Parallel()
+	havana, err := time.LoadLocation("America/Havana")
+	if err != nil {
+		t.Skip("there are no time zones")
+	}
+	now := time.Date(2025, 3, 8, 10, 0, 0, 0, havana) // a Saturday, before the clocks go ahead
+	for text, want := range map[string]string{
+		"today":          "2025-03-09T01:00:00-04:00",
+		"tomorrow":       "2025-03-10T00:00:00-04:00",
+		"tomorrow 18:00": "2025-03-09T18:00:00-04:00",
+		"sunday 09:00":   "2025-03-09T09:00:00-04:00",
+		"2025-03-08":     "2025-03-09T01:00:00-04:00",
+		"today 18:00":    "2025-03-08T18:00:00-05:00",
+	} {
+		got, err := ParseEnd(text, now)
+		if err != nil || got.Format(time.RFC3339) != want {
+			t.Errorf("%q is %s, %v; not %s", text, got.Format(time.RFC3339), err, want)
+		}
+	}
+}
+
 func TestPastIsReadAsPeopleSayIt(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 10, 26, 15, 30, 0, 0, berlin(t)) // a Monday
