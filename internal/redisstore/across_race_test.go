@@ -101,7 +101,9 @@ func TestLostRaceEndsDenials(t *testing.T) {
 	r.before[6] = func() {
 		r.mu.Unlock() // for the calls of others
 		defer r.mu.Lock()
-		for range 2 {
+		known := func() bool { return metric(t, r.metrics, "redis_known_denials_total") > 0 }
+		// On a busy machine the second may come later than a denial is remembered.
+		for tries := 0; tries < 2 || !known() && tries < 100; tries++ {
 			if o := r.take(taken); o.err != nil || o.decisions[0].Allowed() {
 				t.Errorf("before the give-back another gets %+v, %v", o.decisions, o.err)
 			}
