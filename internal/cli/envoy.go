@@ -51,9 +51,9 @@ cannot say. Other arguments are ignored, with a warning.`,
 	}
 	settings.BindFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, warnings, err := settings.LoadEnvoy(cmd.Flags(), os.Environ())
+		s, warnings, err := loadEnvoy(cmd)
 		if err != nil {
-			return fmt.Errorf("settings, from the environment of envoyproxy/ratelimit:\n%w", err)
+			return err
 		}
 		if unknown := unknownArguments(cmd.Flags(), args); len(unknown) > 0 {
 			warnings = append(warnings, fmt.Sprintf("arguments that mean nothing here are ignored, as envoyproxy/ratelimit ignores all: %q", unknown))
@@ -76,12 +76,12 @@ warned of is not followed, or is accepted as that service accepts it. Exits with
 1 if there is an error. Flags are those of the daemon.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, warnings, err := settings.LoadEnvoy(cmd.Flags(), os.Environ())
+			s, warnings, err := loadEnvoy(cmd)
 			for _, w := range warnings {
 				fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+w)
 			}
 			if err != nil {
-				return fmt.Errorf("settings, from the environment of envoyproxy/ratelimit:\n%w", err)
+				return err
 			}
 			if s.Limits.Source == settings.SourceXDS {
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "the limits are those of the xDS server at %s\n", s.Limits.XDS.Address)
@@ -92,6 +92,16 @@ warned of is not followed, or is accepted as that service accepts it. Exits with
 	}
 	settings.BindFlags(cmd.Flags())
 	return cmd
+}
+
+// loadEnvoy returns the settings of this environment and the flags of a command, and
+// warnings about them.
+func loadEnvoy(cmd *cobra.Command) (settings.Settings, []string, error) {
+	s, warnings, err := settings.LoadEnvoy(cmd.Flags(), os.Environ())
+	if err != nil {
+		err = fmt.Errorf("settings, from the environment of envoyproxy/ratelimit:\n%w", err)
+	}
+	return s, warnings, err
 }
 
 // unknownArguments returns the arguments that fs does not know, without the values of

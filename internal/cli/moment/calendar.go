@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 )
 
@@ -139,15 +140,10 @@ func namedTime(text string, loc *time.Location) (Interval, bool) {
 // dayOf returns the day that is so many days after that of a moment. Not every day has 24
 // hours, or a midnight.
 func dayOf(at time.Time, days int) Interval {
-	begin := func(days int) time.Time {
-		midnight := time.Date(at.Year(), at.Month(), at.Day()+days, 0, 0, 0, 0, at.Location())
-		// Of a midnight that the clocks skip, time.Date may make an hour of the day before.
-		if midnight.Hour() > 12 {
-			_, midnight = midnight.ZoneBounds()
-		}
-		return midnight
-	}
-	return Interval{begin(days), begin(days + 1)}
+	loc := at.Location()
+	noon := time.Date(at.Year(), at.Month(), at.Day()+days, 12, 0, 0, 0, loc)
+	from, to := bucket.Calendar{Unit: bucket.CalendarDay, Zone: loc}.Window(noon.UnixMicro())
+	return Interval{time.UnixMicro(from).In(loc), time.UnixMicro(to).In(loc)}
 }
 
 // clockOn returns the time of day that a text names, on the day of a moment.
