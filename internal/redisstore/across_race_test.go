@@ -95,10 +95,9 @@ func TestLostRaceEndsDenials(t *testing.T) {
 	r := newAcrossRig(t, bucket.FailError, knowDenials, eachAlone)
 	narrow := dailyWindow(t, 1, nil)
 	lost, taken := hit(narrow, r.users[0], 1), hit(narrow, r.users[1], 1)
-	// The store asks for the time to know denials, for two checks, two takes and
-	// the give-back.
-	r.comeBefore(4, func() { take(t, r.direct, lost) })
-	r.before[6] = func() {
+	// There are two checks, two takes and the give-back.
+	r.comeBefore(3, func() { take(t, r.direct, lost) })
+	r.before[5] = func() {
 		r.mu.Unlock() // for the calls of others
 		defer r.mu.Lock()
 		known := func() bool { return metric(t, r.metrics, "redis_known_denials_total") > 0 }

@@ -34,7 +34,7 @@ type acrossRig struct {
 	keys    map[string]string
 
 	mu     sync.Mutex
-	calls  int // of the script, by store
+	calls  int // of the script, by store, but for those that are sent again to load it
 	before map[int]func()
 }
 
@@ -48,10 +48,7 @@ func newAcrossRig(t testing.TB, mode bucket.FailureMode, change ...func(*testOpt
 	r.direct = open(t, o)
 	r.redis = redis.NewClusterClient(&redis.ClusterOptions{Addrs: o.Addresses, Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() { r.redis.Close() })
-	o.Clock = func() int64 {
-		r.beforeCall()
-		return now
-	}
+	o.Hook = beforeScripts{r.beforeCall}
 	o.Metrics = r.metrics
 	o.Fallback = fallback.New(fallback.Options{
 		Mode:     mode,
@@ -102,6 +99,33 @@ func (r *acrossRig) find(o testOptions, user string) string {
 	// The keys of all limits of a user differ in what comes after this.
 	r.keys[user] = found[:strings.Index(found, "#")+1]
 	return found
+}
+
+// beforeScripts calls a function before each command that runs a script by its hash.
+type beforeScripts struct{ do func() }
+
+func (beforeScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b beforeScripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		b.before(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (b beforeScripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		b.before(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (b beforeScripts) before(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		if cmd.Name() == "evalsha" {
+			b.do()
+		}
+	}
 }
 
 func (r *acrossRig) beforeCall() {

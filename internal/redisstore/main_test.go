@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore"
@@ -27,7 +29,8 @@ type (
 type testOptions struct {
 	connOptions
 	storeOptions
-	Log *slog.Logger // of both
+	Log  *slog.Logger // of both
+	Hook redis.Hook   // of the connection; nil: none
 }
 
 // options are those of a store under a prefix of its own.
@@ -54,6 +57,9 @@ func newStore(o testOptions) (*redisstore.Store, func() error, error) {
 	conn, err := redisconn.New(o.connOptions)
 	if err != nil {
 		return nil, nil, err
+	}
+	if o.Hook != nil {
+		conn.AddHook(o.Hook)
 	}
 	s, err := redisstore.New(conn, o.storeOptions)
 	if err != nil {

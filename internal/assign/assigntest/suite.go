@@ -77,14 +77,38 @@ func Delete(s assign.Subject) assign.Change {
 	return assign.Change{Assignment: assign.Assignment{Subject: s, By: "bob", Reason: "gone"}, Remove: assign.AllParts()}
 }
 
-// Apply makes changes, which must take effect everywhere.
+// Apply makes changes, which must take effect everywhere. Those of which the store says
+// that they may succeed within seconds are asked for again, as people do.
 func Apply(t testing.TB, s assign.Store, changes ...assign.Change) []assign.Result {
 	t.Helper()
-	a, err := s.Apply(context.Background(), changes)
-	if err != nil || len(a.Pending) > 0 {
-		t.Fatalf("Apply: %v, pending %v", err, a.Pending)
+	passes := func(r assign.Result) bool { return r.Outcome == assign.Failed && r.Passes }
+	stays := func(r assign.Result) bool {
+		return r.Outcome == assign.Unknown || r.Outcome == assign.Failed && !r.Passes
 	}
-	return a.Results
+	applied, err := s.Apply(context.Background(), changes)
+	results, pending := applied.Results, applied.Pending
+	for deadline := time.Now().Add(2 * time.Minute); err != nil && len(pending) == 0 && time.Now().Before(deadline); {
+		var again []assign.Change
+		var of []int
+		for i, r := range results {
+			if passes(r) {
+				again, of = append(again, changes[i]), append(of, i)
+			}
+		}
+		if len(again) == 0 || slices.ContainsFunc(results, stays) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		applied, err = s.Apply(context.Background(), again)
+		pending = applied.Pending
+		for j, i := range of {
+			results[i] = applied.Results[j]
+		}
+	}
+	if err != nil || len(pending) > 0 {
+		t.Fatalf("Apply: %v, pending %v", err, pending)
+	}
+	return results
 }
 
 func outcomes(results []assign.Result) (all []assign.Outcome) {
