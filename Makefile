@@ -23,12 +23,17 @@ GOVULNCHECK := $$($(TOOL) -n govulncheck)
 BUF         := $(TOOL) buf
 # What runs without the race detector is compiled once: with the flags of make build,
 # which lint, the image and the daemons of tests have too. make lint runs go vet.
-PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off -p 3
-# Tests whose libraries are large, and that have nothing to find for the race detector:
-# their files are not for it.
-LARGE_TESTS := ./integration/kubernetes
+PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off -p 3 -timeout 18m
+# Tests of daemons from outside, which are built without the race detector: it would find
+# races of the test alone, and takes longer than all else that they do.
+OUTSIDE := ./integration ./integration/bench ./integration/kubernetes ./integration/xds
+# All other packages of go.work, at once.
+RACE_PACKAGES := $$($(GO) list work | grep -vE '/integration(/bench|/kubernetes|/xds)?$$')
+# Plain arithmetic: the race detector makes it eight times as slow, and has nothing to find
+# there. So it does less with it (see racetest), and all of it without.
+ARITHMETIC := ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
 # Tests that compare allocations, or that do less with the race detector.
-PLAIN_TESTS := Allocate|APIsConform|AreThoseOfTheModel|TakesLittleMemory|AuthPathCountsAsServersServeIt|StoreConformance
+PLAIN_TESTS := Allocate|APIsConform|AreThoseOfTheModel|SaysWhatDecideDoes|TakesLittleMemory|AuthPathCountsAsServersServeIt|StoreConformance
 # What the API was when callers last were told of it; buf breaking compares.
 API_BASELINE := proto/baseline.binpb
 
@@ -53,11 +58,10 @@ test: export GORACE := atexit_sleep_ms=0
 test: tools ## run every test, with the race detector
 	@# Tests build the daemon and the examples. What two build at the same moment is compiled twice.
 	@CGO_ENABLED=0 $(GO) build -trimpath work
-	@# work is all modules of go.work, at once: many tests wait more than they compute. So
-	@# three packages run at a time even on two cores.
-	$(GO) test -race -trimpath -shuffle=on -vet=off -p 3 -timeout 18m work
-	@# The race detector allocates, and has nothing to find in plain arithmetic.
-	$(PLAIN_TEST) ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top $(LARGE_TESTS)
+	@# Many tests wait more than they compute. So three packages run at a time even on two
+	@# cores.
+	$(GO) test -race -trimpath -shuffle=on -vet=off -p 3 -timeout 18m $(RACE_PACKAGES)
+	$(PLAIN_TEST) $(OUTSIDE) $(ARITHMETIC)
 	cd $(APART) && GOWORK=off $(PLAIN_TEST) ./...
 	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 )
 
 func TestShareDividesRequestsAndBurst(t *testing.T) {
@@ -140,7 +141,7 @@ func randomDaemons(r *rand.Rand) int {
 func TestEveryLimitHasShares(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	limits := 0
-	for range 200_000 {
+	for range racetest.Fewer(200_000) {
 		whole, err := bucket.NewLimit(randomSpec(r))
 		if err != nil {
 			continue
@@ -150,7 +151,7 @@ func TestEveryLimitHasShares(t *testing.T) {
 			checkShare(t, whole, randomDaemons(r))
 		}
 	}
-	if limits < 50_000 {
+	if limits < racetest.Fewer(50_000) {
 		t.Errorf("only %d of the specs are limits", limits)
 	}
 }

@@ -12,19 +12,20 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
 // What Explain says is what Decide then does, whatever the rules, the assignments and
 // the request; and a second Explain says the same.
 func TestExplainSaysWhatDecideDoes(t *testing.T) {
-	denied, seen := holdAgainstDecide(t, 120, 60, func(*decide.Options) {})
+	denied, seen := holdAgainstDecide(t, racetest.Fewer(120), 60, func(*decide.Options) {})
 	for v, name := range verdicts {
-		if seen[v] < 20 {
+		if seen[v] < racetest.Fewer(20) {
 			t.Errorf("%d descriptors are %s: the test sees too little", seen[v], name)
 		}
 	}
-	if denied < 500 {
+	if denied < racetest.Fewer(500) {
 		t.Errorf("%d requests were denied", denied)
 	}
 }

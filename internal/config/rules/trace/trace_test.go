@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
@@ -290,7 +291,7 @@ func TestHintsCanBePasted(t *testing.T) {
 
 // A trace finds the rule that Match finds, the same each time, and within bounds.
 func TestTraceFindsWhatMatchFinds(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(racetest.Fewer(300)) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		text := "domain: d\ndescriptors:\n"
 		if level := limitstest.RandomLevel(rnd, 3, 20); len(level) > 0 {
