@@ -31,7 +31,8 @@ type Call struct {
 // use is what a call is, beside its lists. Reset clears it in place, which is cheaper
 // than to write a whole call.
 type use struct {
-	Size int // of the message
+	Size     int // of the message
+	textSize int // of the domain, the ID and the entries, once checked
 
 	Domain     string
 	HitsAddend uint32

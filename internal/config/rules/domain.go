@@ -34,6 +34,8 @@ type Domain struct {
 	// files are the files after the first that contain a part of the domain.
 	files []string
 	reach reach
+	// maxLimits is how many limits a rule has at most.
+	maxLimits int
 }
 
 // Unmatched says what a descriptor of a known domain gets if it has no rule.
@@ -61,6 +63,9 @@ func (d *Domain) Root() *Node { return d.root }
 
 // Rules returns the domain's rules that say something about limits, in file order.
 func (d *Domain) Rules() []*Rule { return d.rules }
+
+// MaxLimits is how many limits a descriptor has at most.
+func (d *Domain) MaxLimits() int { return d.maxLimits }
 
 // Places returns the rules in file order, each with its plans.
 func (d *Domain) Places() []*Rule {

@@ -19,6 +19,8 @@ type Set struct {
 	fingerprint string
 	// hasCalendars is whether a limit has a calendar.
 	hasCalendars bool
+	// maxLimits is the largest MaxLimits of the domains.
+	maxLimits int
 	// room is shared by the counts of all rules, including those of later loads.
 	room *tally.Room
 }
@@ -29,6 +31,11 @@ func New(domains map[string]*Domain, room *tally.Room, warnings []yamlfile.Warni
 	r := &Set{domains: domains, room: room, warnings: warnings}
 	for _, d := range domains {
 		r.sorted = append(r.sorted, d)
+		d.maxLimits = 1 // a request may bring one
+		for _, rule := range d.rules {
+			d.maxLimits = max(d.maxLimits, len(rule.Limits))
+		}
+		r.maxLimits = max(r.maxLimits, d.maxLimits)
 	}
 	slices.SortFunc(r.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
 	r.fingerprint = fingerprintOf(r.sorted)
@@ -45,6 +52,9 @@ func (r *Set) Fingerprint() string { return r.fingerprint }
 // HasCalendars reports whether a limit has a calendar, so that what the rules say depends
 // on time zones.
 func (r *Set) HasCalendars() bool { return r.hasCalendars }
+
+// MaxLimits is how many limits a descriptor of any domain has at most.
+func (r *Set) MaxLimits() int { return r.maxLimits }
 
 func (d *Domain) hasCalendars() bool {
 	return slices.ContainsFunc(d.rules, func(r *Rule) bool {

@@ -52,6 +52,15 @@ func Of(ctx context.Context) *Account {
 	return nil
 }
 
+// OfRequest returns the account of the connection of a call of gRPC or a request of HTTP, or
+// nil.
+func OfRequest(ctx context.Context) *Account {
+	if c := ConnectionOf(ctx); c != nil {
+		return c.account
+	}
+	return Of(ctx)
+}
+
 // smallRequest is the size of a request, in bytes, that callCost covers.
 const smallRequest = 2 << 10
 

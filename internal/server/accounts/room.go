@@ -24,6 +24,24 @@ func (a *Account) reserve(ctx context.Context, bytes int64) error {
 	return nil
 }
 
+// HoldDeciding charges bytes that wait for the store, once there is room for them. Its error
+// is that of reserve.
+func (a *Account) HoldDeciding(ctx context.Context, bytes int64) error {
+	err := a.reserve(ctx, bytes)
+	if err == nil && a != nil {
+		a.deciding.Add(bytes)
+	}
+	return err
+}
+
+// ReleaseDeciding gives back what HoldDeciding charged.
+func (a *Account) ReleaseDeciding(bytes int64) {
+	if a != nil {
+		a.deciding.Add(-bytes)
+		a.Add(-bytes)
+	}
+}
+
 // errGone ends a call whose caller has gone, so nobody reads it.
 var errGone = status.Error(codes.Canceled, "the caller has gone")
 

@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/durations"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -74,6 +75,14 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 	}
 	if err == nil {
 		err = c.Check(e.Refunds)
+	}
+	if err == nil && e.StoreWaits {
+		if bytes := c.HitBytes(); bytes > 0 {
+			account := accounts.OfRequest(ctx)
+			if err = account.HoldDeciding(ctx, bytes); err == nil {
+				defer account.ReleaseDeciding(bytes)
+			}
+		}
 	}
 	switch {
 	case err != nil:
