@@ -57,6 +57,9 @@ func messageAttackers() []attacker {
 		{"reports whose callers go", callAndGo(string(manyReports(90)), shouldRateLimit)},
 		{"give-backs whose callers go", callAndGo(empties[:60_000], giveBack)},
 		{"settlements whose callers go", callAndGo(string(manySettlements(90)), settleOne)},
+		{"takes of many descriptors", callAll(string(wideTakes(400)), takeMany)},
+		{"takes of many descriptors whose callers go", callAndGo(string(wideTakes(400)), takeMany)},
+		{"streamed takes of many descriptors", callAll(string(wideStreamMessage(400)), takeStream)},
 	}
 }
 
@@ -71,6 +74,40 @@ func manySettlements(users int) []byte {
 	out, err := proto.Marshal(r)
 	if err != nil {
 		panic(err) // the message is above
+	}
+	return out
+}
+
+// wideTakes are so many takes of as many descriptors as there may be, each with several
+// limits.
+func wideTakes(n int) []byte {
+	r := new(ratelimitv1.TakeManyRequest)
+	for range n {
+		r.Takes = append(r.Takes, wideTake())
+	}
+	return marshal(r)
+}
+
+func wideStreamMessage(n int) []byte {
+	r := new(ratelimitv1.TakeStreamRequest)
+	for i := range n {
+		r.Takes = append(r.Takes, &ratelimitv1.NumberedTake{Number: uint64(i), Take: wideTake()})
+	}
+	return marshal(r)
+}
+
+func wideTake() *ratelimitv1.TakeRequest {
+	r := &ratelimitv1.TakeRequest{Domain: "api"}
+	for i := range 100 {
+		r.Descriptors = append(r.Descriptors, &ratelimitv1.Descriptor{Entries: []*ratelimitv1.Entry{{Key: "user", Value: fmt.Sprint("user-", i)}}})
+	}
+	return r
+}
+
+func marshal(m proto.Message) []byte {
+	out, err := proto.Marshal(m)
+	if err != nil {
+		panic(err) // the messages are in this file
 	}
 	return out
 }

@@ -1,0 +1,101 @@
+package takeapi_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// A descriptor of few bytes may have many limits. What all of them take while the store
+// decides is part of the memory that requests may take.
+func TestHitsThatWaitForTheStoreAreBounded(t *testing.T) {
+	t.Parallel()
+	const limits, descriptors, takes = 20, 100, 12
+	const memory, leastHit = 16 << 20, 1 << 10
+	var rules strings.Builder
+	rules.WriteString("domain: api\ndescriptors:\n  - key: user\n    rate_limits:\n")
+	for i := range limits {
+		fmt.Fprintf(&rules, "      - {name: l%d, requests: 1000000, period: 1h}\n", i)
+	}
+	wide := new(ratelimitv1.TakeRequest)
+	wide.Domain = "api"
+	for i := range descriptors {
+		wide.Descriptors = append(wide.Descriptors, servertest.Taking(fmt.Sprint("user=", i)).GetDescriptors()...)
+	}
+	type refused func(error)
+	for name, ask := range map[string]func(*servertest.Daemon, refused){
+		"in a call each": func(d *servertest.Daemon, refuse refused) {
+			var all sync.WaitGroup
+			for range takes {
+				all.Go(func() {
+					if _, err := d.API().Take(t.Context(), wide); err != nil {
+						refuse(err)
+					}
+				})
+			}
+			all.Wait()
+		},
+		"in one message": func(d *servertest.Daemon, refuse refused) {
+			r := new(ratelimitv1.TakeManyRequest)
+			for range takes {
+				r.Takes = append(r.Takes, wide)
+			}
+			results, err := d.API().TakeMany(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, result := range results.GetResults() {
+				if e := result.GetError(); e != nil {
+					refuse(status.Error(codes.Code(e.GetCode()), e.GetMessage()))
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var waiting, asked, allRefused atomic.Int64
+			release := make(chan struct{})
+			store := &servertest.FakeStore{OnTake: func(_ context.Context, hits []bucket.Hit, _ []bucket.Decision) error {
+				asked.Add(1)
+				waiting.Add(int64(len(hits)))
+				<-release
+				waiting.Add(-int64(len(hits)))
+				return nil
+			}}
+			d := servertest.Start(t, rules.String(), func(o *server.Options) {
+				o.Store, o.StoreWaits, o.Requests.Memory = store, true, memory
+			})
+			var done sync.WaitGroup
+			done.Go(func() {
+				ask(d, func(err error) {
+					allRefused.Add(1)
+					if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "request_memory") {
+						t.Errorf("a take is refused with %v", err)
+					}
+				})
+			})
+			asynctest.Eventually(t, "each take waits or is refused", func() bool { return asked.Load()+allRefused.Load() == takes })
+			// Connections that answer their calls may exceed the memory by a quarter.
+			if held := waiting.Load() * leastHit; held == 0 || held > memory+memory/4 {
+				t.Errorf("%d hits wait, which take %d bytes or more of %d", waiting.Load(), held, int64(memory))
+			}
+			close(release)
+			done.Wait()
+			if d.Take("user=x") == nil {
+				t.Error("afterwards nothing is decided")
+			}
+		})
+	}
+}
