@@ -33,6 +33,8 @@ type Call struct {
 type use struct {
 	Size     int // of the message
 	textSize int // of the domain, the ID and the entries, once checked
+	// HitsCharged is set where somebody has charged HitBytes already.
+	HitsCharged bool
 
 	Domain     string
 	HitsAddend uint32

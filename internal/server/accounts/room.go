@@ -36,7 +36,7 @@ func (a *Account) HoldDeciding(ctx context.Context, bytes int64) error {
 
 // ReleaseDeciding gives back what HoldDeciding charged.
 func (a *Account) ReleaseDeciding(bytes int64) {
-	if a != nil {
+	if a != nil && bytes != 0 {
 		a.deciding.Add(-bytes)
 		a.Add(-bytes)
 	}

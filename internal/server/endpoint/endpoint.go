@@ -76,7 +76,7 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 	if err == nil {
 		err = c.Check(e.Refunds)
 	}
-	if err == nil && e.StoreWaits {
+	if err == nil && e.StoreWaits && !c.HitsCharged {
 		if bytes := c.HitBytes(); bytes > 0 {
 			account := accounts.OfRequest(ctx)
 			if err = account.HoldDeciding(ctx, bytes); err == nil {

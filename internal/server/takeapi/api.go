@@ -115,6 +115,12 @@ func (a *API) takeMany(ctx context.Context, t *takes) error {
 	if t.err == nil && len(t.items) == 0 {
 		t.err = endpoint.Invalid("takes is empty; a request has at least one")
 	}
+	if t.err == nil {
+		var bytes int64
+		if bytes, t.err = t.chargeHits(ctx); t.err == nil {
+			defer accounts.OfRequest(ctx).ReleaseDeciding(bytes)
+		}
+	}
 	if t.err == nil && t.answerBound() > endpoint.MaxAnswer {
 		t.err = endpoint.ErrAnswerTooLong
 	}

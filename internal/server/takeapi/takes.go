@@ -236,7 +236,9 @@ func (t *takes) answerBound() int {
 	const each = 256 // of an error
 	n := 0
 	for _, it := range t.items {
-		n += each
+		if n += each; n > endpoint.MaxAnswer {
+			break // what else it may be does not matter
+		}
 		if it.err != nil || it.call.Check(t.api.Refunds) != nil {
 			continue
 		}
@@ -245,6 +247,22 @@ func (t *takes) answerBound() int {
 		}
 	}
 	return n
+}
+
+// chargeHits charges what the hits of all items take, since they are matched before the first
+// is decided, and returns how much that is.
+func (t *takes) chargeHits(ctx context.Context) (int64, error) {
+	bytes := int64(0)
+	for _, it := range t.items {
+		if it.err == nil && it.call.Check(t.api.Refunds) == nil {
+			bytes += it.call.HitBytes()
+			it.call.HitsCharged = true
+		}
+	}
+	if bytes == 0 {
+		return 0, nil
+	}
+	return bytes, accounts.OfRequest(ctx).HoldDeciding(ctx, bytes)
 }
 
 // answerAll decides all items, at the same time if the store waits. They are parts of
