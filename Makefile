@@ -21,11 +21,14 @@ TOOL        := GOWORK=off $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 STATICCHECK := $$($(TOOL) -n staticcheck)
 GOVULNCHECK := $$($(TOOL) -n govulncheck)
 BUF         := $(TOOL) buf
+# Many tests wait more than they compute. So three packages run at a time even on two
+# cores.
+TEST_FLAGS  := -trimpath -shuffle=on -vet=off -p 3 -timeout 18m
 # What runs without the race detector is compiled once: with the flags of make build,
 # which lint, the image and the daemons of tests have too. make lint runs go vet.
-PLAIN_TEST  := CGO_ENABLED=0 $(GO) test -trimpath -shuffle=on -vet=off -p 3 -timeout 18m
-# Tests of daemons from outside, which are built without the race detector: it would find
-# races of the test alone, and takes longer than all else that they do.
+PLAIN_TEST  := CGO_ENABLED=0 $(GO) test $(TEST_FLAGS)
+# Tests of daemons that are built without the race detector. It would find only races in the
+# tests themselves, and would slow down their attackers.
 OUTSIDE := ./integration ./integration/bench ./integration/kubernetes ./integration/xds
 # All other packages of go.work, at once.
 RACE_PACKAGES := $$($(GO) list work | grep -vE '/integration(/bench|/kubernetes|/xds)?$$')
@@ -58,9 +61,7 @@ test: export GORACE := atexit_sleep_ms=0
 test: tools ## run every test, with the race detector
 	@# Tests build the daemon and the examples. What two build at the same moment is compiled twice.
 	@CGO_ENABLED=0 $(GO) build -trimpath work
-	@# Many tests wait more than they compute. So three packages run at a time even on two
-	@# cores.
-	$(GO) test -race -trimpath -shuffle=on -vet=off -p 3 -timeout 18m $(RACE_PACKAGES)
+	$(GO) test -race $(TEST_FLAGS) $(RACE_PACKAGES)
 	$(PLAIN_TEST) $(OUTSIDE) $(ARITHMETIC)
 	cd $(APART) && GOWORK=off $(PLAIN_TEST) ./...
 	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')

@@ -71,15 +71,11 @@ func manySettlements(users int) []byte {
 			Entries: []*ratelimitv1.Entry{{Key: "user", Value: fmt.Sprintf("user-%d", i)}}, Cost: proto.Uint64(1),
 		})
 	}
-	out, err := proto.Marshal(r)
-	if err != nil {
-		panic(err) // the message is above
-	}
-	return out
+	return marshal(r)
 }
 
-// wideTakes are so many takes of as many descriptors as there may be, each with several
-// limits.
+// wideTakes is a message of n takes, each with as many descriptors as are allowed, which
+// have several limits each.
 func wideTakes(n int) []byte {
 	r := new(ratelimitv1.TakeManyRequest)
 	for range n {
@@ -107,7 +103,7 @@ func wideTake() *ratelimitv1.TakeRequest {
 func marshal(m proto.Message) []byte {
 	out, err := proto.Marshal(m)
 	if err != nil {
-		panic(err) // the messages are in this file
+		panic(err) // the messages are those of attackers
 	}
 	return out
 }
@@ -122,11 +118,7 @@ func manyReports(users int) []byte {
 		r.Descriptors = append(r.Descriptors, d)
 	}
 	r.Domain = "api"
-	out, err := proto.Marshal(r)
-	if err != nil {
-		panic(err) // the message is above
-	}
-	return out
+	return marshal(r)
 }
 
 // callAll calls with one message and reads the answers.

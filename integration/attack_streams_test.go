@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -30,11 +28,7 @@ func manyLimits(descriptors int) []byte {
 	for range descriptors {
 		r.Descriptors = append(r.Descriptors, &ratelimitv1.Descriptor{Entries: []*ratelimitv1.Entry{{Key: "user", Value: "unread"}}})
 	}
-	out, err := proto.Marshal(r)
-	if err != nil {
-		panic(err) // the message is above
-	}
-	return out
+	return marshal(r)
 }
 
 func manyTakes(n int) []byte {
@@ -56,11 +50,7 @@ func boundMessage(n int) []byte {
 			Domain: "api", Descriptors: []*ratelimitv1.Descriptor{{Entries: []*ratelimitv1.Entry{{Key: "tenant", Value: "unread"}, {Key: "request", Value: strconv.Itoa(i)}}}},
 		}})
 	}
-	out, err := proto.Marshal(r)
-	if err != nil {
-		panic(err) // the message is above
-	}
-	return out
+	return marshal(r)
 }
 
 // unread makes calls on connections of their own, with this many streams and

@@ -34,7 +34,7 @@ type acrossRig struct {
 	keys    map[string]string
 
 	mu     sync.Mutex
-	calls  int // of the script, by store, but for those that are sent again to load it
+	calls  int // of the script, by store, except those sent again to load it
 	before map[int]func()
 }
 

@@ -23,13 +23,8 @@ import (
 // decides is part of the memory that requests may take.
 func TestHitsThatWaitForTheStoreAreBounded(t *testing.T) {
 	t.Parallel()
-	const limits, descriptors, takes = 20, 100, 12
+	const descriptors, takes = 100, 12
 	const memory, leastHit = 16 << 20, 1 << 10
-	var rules strings.Builder
-	rules.WriteString("domain: api\ndescriptors:\n  - key: user\n    rate_limits:\n")
-	for i := range limits {
-		fmt.Fprintf(&rules, "      - {name: l%d, requests: 1000000, period: 1h}\n", i)
-	}
 	wide := new(ratelimitv1.TakeRequest)
 	wide.Domain = "api"
 	for i := range descriptors {
@@ -73,7 +68,7 @@ func TestHitsThatWaitForTheStoreAreBounded(t *testing.T) {
 				waiting.Add(-int64(len(hits)))
 				return nil
 			}}
-			d := servertest.Start(t, rules.String(), func(o *server.Options) {
+			d := servertest.Start(t, longNames(), func(o *server.Options) {
 				o.Store, o.StoreWaits, o.Requests.Memory = store, true, memory
 			})
 			var done sync.WaitGroup

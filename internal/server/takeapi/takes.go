@@ -237,10 +237,10 @@ func (t *takes) answerBound() int {
 	n := 0
 	for _, it := range t.items {
 		if n += each; n > endpoint.MaxAnswer {
-			break // what else it may be does not matter
+			break // it is too long already
 		}
-		if it.err != nil || it.call.Check(t.api.Refunds) != nil {
-			continue
+		if it.err != nil || !it.call.HitsCharged {
+			continue // it gets an error
 		}
 		if t.api.Decider.Match(it.call.Call) == nil {
 			n += t.api.AnswerBound(it.call.Call)
@@ -249,8 +249,8 @@ func (t *takes) answerBound() int {
 	return n
 }
 
-// chargeHits charges what the hits of all items take, since they are matched before the first
-// is decided, and returns how much that is.
+// chargeHits charges what the hits of all valid items take, since all are matched before the
+// first is decided, and returns how much that is.
 func (t *takes) chargeHits(ctx context.Context) (int64, error) {
 	bytes := int64(0)
 	for _, it := range t.items {
