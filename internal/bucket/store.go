@@ -99,6 +99,14 @@ func takesSlot(h *Hit, d *Decision) bool {
 // a setting, of the store or of its caller: a wrong password, a missing right.
 var ErrRefused = errors.New("refused")
 
+// Take is one of several requests that a store decides at a time, each as Store.Take would:
+// Err is why Decisions, which has the length of Hits, has nothing useful.
+type Take struct {
+	Hits      []Hit
+	Decisions []Decision
+	Err       error
+}
+
 // Store keeps the states of limits and decides hits. Its methods may be called
 // concurrently.
 type Store interface {

@@ -28,9 +28,10 @@ import (
 // of daemons.
 type engine struct {
 	store    bucket.Store
-	fallback *fallback.Fallback // nil without Redis
-	fleet    *fleet.Membership  // nil without Redis
-	redis    *redisconn.Conn    // nil without Redis
+	takeMany func(context.Context, []bucket.Take) // nil without Redis, and on a cluster
+	fallback *fallback.Fallback                   // nil without Redis
+	fleet    *fleet.Membership                    // nil without Redis
+	redis    *redisconn.Conn                      // nil without Redis
 	// refusal returns why Redis will not decide for this daemon. It is nil
 	// without Redis.
 	refusal func(context.Context) error
@@ -111,6 +112,9 @@ func (e *engine) openRedisStore(r settings.Redis, live *rules.Live, tracer *trac
 		return err
 	}
 	e.store, e.refusal, e.degrade = store, store.Refusal, store.TakeDegraded
+	if e.redis.Cluster() == nil { // there no node makes the takes of another wait
+		e.takeMany = store.TakeMany
+	}
 	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {
 			log.Warn(w)

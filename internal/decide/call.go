@@ -80,6 +80,7 @@ type use struct {
 	hasHolders             bool // one of the hits has a holder
 	onlyReleases           bool // refunds are not taken, except those that release a slot
 	isInspected            bool // it looks at subjects, and need not name holders
+	isToUndo               bool // what it took is to be given back, and decided again
 	Denied                 bool
 	// IsUnsure is set on a call that was decided by assignments that may lack changes:
 	// its answer is degraded, even if the store decided or no limit was asked.

@@ -28,6 +28,8 @@ type Decider struct {
 type Options struct {
 	Live  *rules.Live
 	Store bucket.Store
+	// TakeMany is Store's way to decide several takes at a time; nil if it has none.
+	TakeMany func(context.Context, []bucket.Take)
 	// Tenure says whether the assignments certainly have all changes that their makers
 	// consider done; nil means that they always do. Where they may not, Degrade decides
 	// a call without Store, because of a cause.
@@ -109,6 +111,10 @@ func (d *Decider) inForce() (*rules.Set, error) {
 func (d *Decider) Decide(ctx context.Context, c *Call) error {
 	pin := d.pins.enter(c.pin) // a change of assignments waits for it
 	defer pin.leave()
+	if c.isToUndo {
+		c.isToUndo = false
+		d.undo(ctx, c)
+	}
 	for tries := 1; ; tries++ {
 		tenure, ok := uint64(0), true
 		if d.Tenure != nil { // without Redis the clock's arithmetic is skipped
@@ -167,7 +173,7 @@ func (c *Call) take(ctx context.Context, method storeMethod) error {
 	if err := c.decider.Refuses(); err != nil {
 		return err
 	}
-	c.decisions = append(c.decisions[:0], make([]bucket.Decision, len(c.Hits))...)
+	c.makeDecisions()
 	if c.chargesUse() {
 		// A caller that reports what was used does not wait long for the answer: Envoy
 		// gives up after 20 ms by default. The use is charged anyway, within the
@@ -180,12 +186,16 @@ func (c *Call) take(ctx context.Context, method storeMethod) error {
 	} else {
 		err = method(ctx, c.Hits, c.decisions)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		c.endTake()
 	}
+	return err
+}
+
+// endTake gives the call and its outcomes what the store decided.
+func (c *Call) endTake() {
 	c.Denied = !bucket.GroupAllowed(c.Hits, c.decisions)
 	c.giveDecisions()
-	return nil
 }
 
 // giveDecisions gives each outcome the decisions of its limits.
@@ -195,6 +205,11 @@ func (c *Call) giveDecisions() {
 		end := o.First + len(o.Hits)
 		o.Decisions = c.decisions[o.First:end:end]
 	}
+}
+
+// makeDecisions makes a decision for each hit.
+func (c *Call) makeDecisions() {
+	c.decisions = append(c.decisions[:0], make([]bucket.Decision, len(c.Hits))...)
 }
 
 // chargesUse reports whether all hits are charged even if they are denied.

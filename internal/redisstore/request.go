@@ -42,6 +42,8 @@ type request struct {
 	// has failed, or the request was abandoned.
 	done chan decidedBy
 	by   decidedBy
+	// question is what the memory of denials was asked first.
+	question question
 	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
 	// late are those of the request's pieces, or the request that this one replaces, that
@@ -161,7 +163,7 @@ func (s *Store) replacement(r *request) *request {
 	}
 	fresh.merged = append(fresh.merged, r.merged...)
 	fresh.ctx, fresh.start, fresh.deadline = r.ctx, r.start, r.deadline
-	fresh.by, fresh.degraded, fresh.traced = r.by, r.degraded, r.traced
+	fresh.by, fresh.question, fresh.degraded, fresh.traced = r.by, r.question, r.degraded, r.traced
 	return fresh
 }
 
@@ -171,7 +173,7 @@ func (s *Store) recycle(r *request) {
 	r.Group = script.Group{Hits: r.Hits[:0], Hashes: r.Hashes[:0], Decisions: r.Decisions[:0]}
 	r.tag, r.text, r.merged, r.isSpread = 0, r.text[:0], r.merged[:0], false
 	r.whole, r.of, r.ctx = nil, r.of[:0], nil
-	r.by, r.degraded, r.traced, r.trip = decidedBy{}, fallback.Degraded{}, nil, nil
+	r.by, r.question, r.degraded, r.traced, r.trip = decidedBy{}, question{}, fallback.Degraded{}, nil, nil
 	r.late = nil
 	r.fate.Store(lateOpen)
 	r.status.Store(waiting)

@@ -273,12 +273,7 @@ func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 
 // take decides a request to take, and ends its use.
 func (s *Store) take(r *request, decisions []bucket.Decision) (err error) {
-	asked, isKnown := s.denials.known(r.start, &r.Group)
-	if isKnown {
-		s.metrics.knownDenials.Inc()
-		if r.traced != nil {
-			r.traced.Known = true
-		}
+	if s.isKnownDenied(r) {
 		s.end(r, decisions)
 		return nil
 	}
@@ -289,13 +284,53 @@ func (s *Store) take(r *request, decisions []bucket.Decision) (err error) {
 		err = s.ask(r.ctx, r.start, r.deadline, one[:])
 		r = one[0]
 	}
+	s.endTake(r, decisions, err)
+	return err
+}
+
+// isKnownDenied reports whether a take is denied without asking Redis, and has its
+// decisions.
+func (s *Store) isKnownDenied(r *request) (isKnown bool) {
+	if r.question, isKnown = s.denials.known(r.start, &r.Group); isKnown {
+		s.metrics.knownDenials.Inc()
+		if r.traced != nil {
+			r.traced.Known = true
+		}
+	}
+	return isKnown
+}
+
+// endTake ends a take that was decided, or that nobody decided because of err.
+func (s *Store) endTake(r *request, decisions []bucket.Decision, err error) {
 	if r.late != nil {
 		s.settleLate(r, err == nil && bucket.GroupAllowed(r.Hits, r.Decisions))
 	}
 	s.countDegraded(r)
-	s.denials.learn(asked, &r.Group, err != nil)
+	s.denials.learn(r.question, &r.Group, err != nil)
 	s.end(r, decisions)
-	return err
+}
+
+// TakeMany is Take for several requests of one caller on a server that is no cluster, each
+// decided by itself. It returns when all are decided.
+func (s *Store) TakeMany(ctx context.Context, takes []bucket.Take) {
+	requests, of := make([]*request, 0, len(takes)), make([]int, 0, len(takes))
+	for i := range takes {
+		r := s.begin(ctx, script.Take, takes[i].Hits)
+		if s.isKnownDenied(r) {
+			s.end(r, takes[i].Decisions)
+			continue
+		}
+		requests, of = append(requests, r), append(of, i)
+	}
+	if len(requests) == 0 {
+		return
+	}
+	_ = s.ask(ctx, requests[0].start, requests[0].deadline, requests) // each knows its own error
+	for i, r := range requests {
+		take := &takes[of[i]]
+		take.Err = r.by.failure()
+		s.endTake(r, take.Decisions, take.Err)
+	}
 }
 
 var errLength = errors.New("redis: as many decisions as hits are needed")

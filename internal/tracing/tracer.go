@@ -183,14 +183,25 @@ func (t *Tracer) Begin(ctx context.Context, operation *Operation, caller Caller)
 // BeginSampled is Begin for a request whose caller says by a traceparent that it is
 // sampled. Without one there is no span.
 func (t *Tracer) BeginSampled(ctx context.Context, operation *Operation, traceparent string) (context.Context, *Span) {
-	if len(traceparent) != TraceparentSize {
-		return ctx, nil
-	}
-	parent := extract(propagation.TraceContext{}, onlyTraceparent(traceparent))
-	if !parent.IsSampled() {
+	parent, ok := sampledParent(traceparent)
+	if !ok {
 		return ctx, nil
 	}
 	return t.begin(ctx, operation, parent)
+}
+
+// IsSampled reports whether a traceparent says that a request is sampled.
+func IsSampled(traceparent string) bool {
+	_, ok := sampledParent(traceparent)
+	return ok
+}
+
+func sampledParent(traceparent string) (trace.SpanContext, bool) {
+	if len(traceparent) != TraceparentSize {
+		return trace.SpanContext{}, false
+	}
+	parent := extract(propagation.TraceContext{}, onlyTraceparent(traceparent))
+	return parent, parent.IsSampled()
 }
 
 // onlyTraceparent is a Caller that says nothing else.

@@ -57,25 +57,9 @@ type GiveBack struct {
 // the right to ask. If back is not nil, it gives back what the call took earlier. It
 // counts the result and its time, and records it.
 func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) error {
-	code := codes.Internal // stays so after a panic
-	var result Result
-	var span *tracing.Span
-	defer func() {
-		if code == codes.OK {
-			e.Requests.Answered(result)
-		} else {
-			e.Requests.Failed(code)
-		}
-		c.Ended = e.Decider.Clock()
-		e.observe(c.Ended-c.Began, span)
-	}()
-	var err error
-	if e.Callers != nil {
-		err = e.authorize(ctx, c, back)
-	}
-	if err == nil {
-		err = c.Check(e.Refunds)
-	}
+	a := answer{Endpoint: e, call: c, back: back, code: codes.Internal} // stays so after a panic
+	defer a.count()
+	err := e.admit(ctx, c, back)
 	if err == nil && e.StoreWaits && !c.HitsCharged {
 		if bytes := c.HitBytes(); bytes > 0 {
 			account := accounts.OfRequest(ctx)
@@ -87,33 +71,77 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 	switch {
 	case err != nil:
 	case back != nil:
-		result, err = ResultGivenBack, e.giveBack(ctx, c, back)
+		a.result, err = ResultGivenBack, e.giveBack(ctx, c, back)
 	case c.IsSettlement:
-		result, err = ResultSettled, e.settle(ctx, c)
+		a.result, err = ResultSettled, e.settle(ctx, c)
 	default:
-		if err = e.Decider.Match(c); err == nil && e.AnswerBound(c) > MaxAnswer {
-			err = ErrAnswerTooLong
-		}
-		if err == nil {
+		if err = e.match(c); err == nil {
 			err = e.Decider.Decide(ctx, c)
-			result = resultOf(c)
+			a.result = resultOf(c)
 		}
 	}
-	err = e.toStatus(ctx, err)
-	code = status.Code(err)
-	if e.Tracer != nil {
-		if span = tracing.SpanOf(ctx); span != nil && !span.IsPart() {
-			e.describe(span, c, code)
+	return a.end(ctx, err)
+}
+
+// admit returns why a call is not to be decided, or nil.
+func (e *Endpoint) admit(ctx context.Context, c *decide.Call, back *GiveBack) error {
+	if e.Callers != nil {
+		if err := e.authorize(ctx, c, back); err != nil {
+			return err
 		}
 	}
-	if e.Recorder != nil {
-		r := record.Request{Call: c, Code: code}
-		if back != nil {
-			r.IsGivenBack, r.TakenAt = true, back.TakenAt
+	return c.Check(e.Refunds)
+}
+
+// match matches a call whose answer is not too long.
+func (e *Endpoint) match(c *decide.Call) error {
+	if err := e.Decider.Match(c); err != nil {
+		return err
+	}
+	if e.AnswerBound(c) > MaxAnswer {
+		return ErrAnswerTooLong
+	}
+	return nil
+}
+
+// answer is the answer to a call.
+type answer struct {
+	*Endpoint
+	call   *decide.Call
+	back   *GiveBack
+	code   codes.Code
+	result Result
+	span   *tracing.Span
+}
+
+// end describes and records the answer, and returns err as a status.
+func (a *answer) end(ctx context.Context, err error) error {
+	err = a.toStatus(ctx, err)
+	a.code = status.Code(err)
+	if a.Tracer != nil {
+		if a.span = tracing.SpanOf(ctx); a.span != nil && !a.span.IsPart() {
+			a.describe(a.span, a.call, a.code)
 		}
-		e.record(&r, span)
+	}
+	if a.Recorder != nil {
+		r := record.Request{Call: a.call, Code: a.code}
+		if a.back != nil {
+			r.IsGivenBack, r.TakenAt = true, a.back.TakenAt
+		}
+		a.record(&r, a.span)
 	}
 	return err
+}
+
+// count counts the answer and its time.
+func (a *answer) count() {
+	if a.code == codes.OK {
+		a.Requests.Answered(a.result)
+	} else {
+		a.Requests.Failed(a.code)
+	}
+	a.call.Ended = a.Decider.Clock()
+	a.observe(a.call.Ended-a.call.Began, a.span)
 }
 
 func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack) error {
@@ -136,11 +164,8 @@ func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack)
 
 // settle settles what takes with the call's ID charged.
 func (e *Endpoint) settle(ctx context.Context, c *decide.Call) error {
-	if err := e.Decider.Match(c); err != nil {
+	if err := e.match(c); err != nil {
 		return err
-	}
-	if e.AnswerBound(c) > MaxAnswer {
-		return ErrAnswerTooLong
 	}
 	return e.Decider.Settle(ctx, c)
 }

@@ -16,9 +16,9 @@ type itemQueue struct {
 func newItemQueue() *itemQueue { return &itemQueue{changed: make(chan struct{}, 1)} }
 
 // add never waits.
-func (q *itemQueue) add(it *item) {
+func (q *itemQueue) add(items ...*item) {
 	q.mu.Lock()
-	q.items = append(q.items, it)
+	q.items = append(q.items, items...)
 	q.mu.Unlock()
 	q.tell()
 }

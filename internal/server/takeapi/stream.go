@@ -173,6 +173,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 	if !s.StoreWaits {
 		return s.answerInTurn(t)
 	}
+	var items []*item
 	first := true
 	f := wire.Fields[string]{Rest: t.message}
 	for f.Next() {
@@ -184,8 +185,12 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 			slots += min(len(t.message)/waitingItemCost, takesInFlight/2)
 		}
 		first = false
-		if err := s.hold(slots); err != nil {
-			return err
+		if !s.tryHold(slots) {
+			s.decide(items) // they hold some of the room
+			items = nil
+			if err := s.hold(slots); err != nil {
+				return err
+			}
 		}
 		it := new(item)
 		s.readItem(it, f.Bytes, true, s.Decider.Clock())
@@ -193,12 +198,24 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		if it.binds || it.releases {
 			s.beginSlots(it, len(f.Bytes))
 		}
-		s.deciding.Go(func() {
-			s.answerStream(it)
-			s.answered.add(it)
-		})
+		if items = append(items, it); len(items) == maxTogether {
+			s.decide(items)
+			items = nil
+		}
 	}
+	s.decide(items)
 	return nil
+}
+
+// decide has items answered while the next ones are read.
+func (s *takeStream) decide(items []*item) {
+	if len(items) == 0 {
+		return
+	}
+	s.deciding.Go(func() {
+		s.answerTogether(s.ctx, items, s.answerStream)
+		s.answered.add(items...)
+	})
 }
 
 // beginSlots begins what an item says of slots besides taking, in the order of the items:
@@ -228,6 +245,29 @@ func (s *takeStream) answerStream(it *item) {
 	if it.binding != nil {
 		s.bound.decided(it)
 	}
+}
+
+// tryHold reports whether there is room for this many more slots in flight, and then holds
+// them.
+func (s *takeStream) tryHold(slots int) bool {
+	for i := range slots {
+		select {
+		case s.slots <- struct{}{}:
+			continue
+		default:
+		}
+		for range i {
+			<-s.slots
+		}
+		return false
+	}
+	if s.account.TryStream(int64(slots) * waitingItemCost) {
+		return true
+	}
+	for range slots {
+		<-s.slots
+	}
+	return false
 }
 
 // hold waits until there is room for this many more slots in flight.

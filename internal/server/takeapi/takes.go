@@ -2,6 +2,7 @@ package takeapi
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -268,19 +269,25 @@ func (t *takes) chargeHits(ctx context.Context) (int64, error) {
 // answerAll decides all items, at the same time if the store waits. They are parts of
 // span, which may be nil.
 func (t *takes) answerAll(ctx context.Context, span *tracing.Span) {
-	answer := t.api.answerItem
+	answer := func(it *item) { t.api.answerItem(ctx, it) }
 	if span != nil {
-		answer = func(ctx context.Context, it *item) { t.api.answerItem(it.part(ctx, span), it) }
+		answer = func(it *item) { t.api.answerItem(it.part(ctx, span), it) }
 	}
 	if !t.api.StoreWaits {
 		for _, it := range t.items {
-			answer(ctx, it)
+			answer(it)
 		}
 		return
 	}
 	var all sync.WaitGroup
-	for _, it := range t.items {
-		all.Go(func() { answer(ctx, it) })
+	if span != nil {
+		for _, it := range t.items {
+			all.Go(func() { answer(it) })
+		}
+	} else {
+		for items := range slices.Chunk(t.items, maxTogether) {
+			all.Go(func() { t.api.answerTogether(ctx, items, answer) })
+		}
 	}
 	all.Wait()
 }

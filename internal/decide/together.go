@@ -1,0 +1,55 @@
+package decide
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// ErrAlone is how a call ends that was not decided together with others. Decide decides it.
+var ErrAlone = errors.New("a call is to be decided alone")
+
+// JoinsOthers reports whether a matched call may be decided together with others: it only
+// takes, and no part of it is decided without the store.
+func (d *Decider) JoinsOthers(c *Call) bool {
+	return d.TakeMany != nil && c.ID == "" && !c.hasRefusal && len(c.Hits) > 0 && !c.chargesUse() && !c.hasRefunds()
+}
+
+// DecideTogether decides calls of one caller as Decide does, but asks the store about all of
+// them at once. errs, which has an element for each and no error, gets how each ended.
+func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []error) {
+	pin := d.pins.enter(calls[0].pin)
+	defer pin.leave()
+	tenure, ok := d.Tenure.At(d.made.Add(calls[0].Began))
+	takes := make([]bucket.Take, 0, len(calls))
+	for i, c := range calls {
+		if !ok || d.Match(c) != nil || !d.JoinsOthers(c) || d.Refuses() != nil {
+			errs[i] = ErrAlone // Decide will say why
+			continue
+		}
+		c.makeDecisions()
+		takes = append(takes, bucket.Take{Hits: c.Hits, Decisions: c.decisions})
+	}
+	if len(takes) == 0 {
+		return
+	}
+	d.TakeMany(ctx, takes)
+	isSure := d.Tenure.StillHolds(tenure)
+	for i, c := range calls {
+		if errs[i] != nil {
+			continue
+		}
+		taken := takes[0]
+		takes = takes[1:]
+		if errs[i] = taken.Err; errs[i] != nil {
+			continue
+		}
+		c.endTake()
+		if isSure {
+			errs[i] = d.conclude(ctx, c)
+		} else {
+			c.isToUndo, errs[i] = true, ErrAlone
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package takeapi
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
+)
+
+// maxTogether is how many takes the store is asked about at once: none is answered before
+// all of them are.
+const maxTogether = 64
+
+// answerTogether answers items while the store waits: most of them by one question to it,
+// and each of the others by alone, at the same time.
+func (a *API) answerTogether(ctx context.Context, items []*item, alone func(*item)) {
+	var others sync.WaitGroup
+	defer others.Wait()
+	joined, calls := make([]*item, 0, len(items)), make([]*decide.Call, 0, len(items))
+	for _, it := range items {
+		if len(items) > 1 && a.mayJoin(it) {
+			joined, calls = append(joined, it), append(calls, it.call.Call)
+		} else {
+			others.Go(func() { alone(it) })
+		}
+	}
+	if len(joined) == 0 {
+		return
+	}
+	errs := make([]error, len(joined))
+	if a.tryTogether(ctx, calls, errs) {
+		for i, it := range joined {
+			if it.err = errs[i]; it.err == decide.ErrAlone {
+				it.err = nil
+				others.Go(func() { alone(it) })
+			}
+		}
+		return
+	}
+	for _, it := range joined {
+		it.call, it.err = takeCall{}, status.Error(codes.Internal, "internal error")
+	}
+}
+
+// mayJoin reports whether an item may be answered together with others.
+func (a *API) mayJoin(it *item) bool {
+	switch {
+	case it.err != nil, it.isSettlement, it.binds, it.releases:
+		return false
+	}
+	return a.Tracer == nil || !tracing.IsSampled(it.traceparent)
+}
+
+// tryTogether answers calls together. It reports false after a panic, which fails all.
+func (a *API) tryTogether(ctx context.Context, calls []*decide.Call, errs []error) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.Panics.Add(p)
+		}
+	}()
+	a.AnswerTogether(ctx, calls, errs)
+	return true
+}
