@@ -62,9 +62,8 @@ type use struct {
 	// MoreDescriptors counts the descriptors beyond the bounds, which are not read.
 	MoreDescriptors int
 
-	// Began is when its first byte was read, or a little later, by Decider.Clock, and
-	// Ended when it was answered.
-	Began, Ended time.Duration
+	// Began is when its first byte was read, or a little later, by Decider.Clock.
+	Began time.Duration
 
 	// generation is that of the assignments by which the call was matched.
 	generation uint64

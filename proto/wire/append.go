@@ -29,6 +29,9 @@ func AppendNumber(dst []byte, field protowire.Number, n uint64) []byte {
 	if isShort(field, n) {
 		return append(dst, byte(field)<<3|byte(Varint), byte(n))
 	}
+	if isShort(field, 0) {
+		return protowire.AppendVarint(append(dst, byte(field)<<3|byte(Varint)), n)
+	}
 	return protowire.AppendVarint(protowire.AppendTag(dst, field, Varint), n)
 }
 

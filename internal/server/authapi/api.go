@@ -42,7 +42,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := a.Decider.Call(a.Decider.Clock())
 	defer c.Release()
 	if !readAuth(c, asked, newAuthRequest(auth, asked, r)) {
-		a.Requests.Answered(endpoint.ResultDenied)
+		a.Requests.Answered(endpoint.ResultDenied, 1)
 		endpoint.WriteError(w, asked.DeniedStatus, "the request lacks a value that its limits are counted by, or has several")
 		return
 	}
@@ -66,7 +66,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ask answers a call, and sets the headers of the response.
 func (a *API) ask(ctx context.Context, c *decide.Call, header http.Header) error {
 	if len(c.Descriptors) == 0 { // on_missing: omit
-		a.Requests.Answered(endpoint.ResultAllowed)
+		a.Requests.Answered(endpoint.ResultAllowed, 1)
 		return nil
 	}
 	if err := a.Answer(ctx, c, nil); err != nil {

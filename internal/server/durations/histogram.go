@@ -30,18 +30,20 @@ type traced struct {
 }
 
 // Observe counts a duration.
-func (h *Histogram) Observe(took time.Duration) { h.observe(took) }
+func (h *Histogram) Observe(took time.Duration) { h.ObserveMany(took, 1) }
 
-func (h *Histogram) observe(took time.Duration) (cell int) {
+// ObserveMany counts the duration of n requests that ended together. It returns the index of
+// its cell.
+func (h *Histogram) ObserveMany(took time.Duration, n int) (cell int) {
 	cell = cellOf(took)
-	h.counts[cell].Add(1)
-	h.sum.Add(int64(took))
+	h.counts[cell].Add(uint64(n))
+	h.sum.Add(int64(took) * int64(n))
 	return cell
 }
 
 // ObserveTraced counts a duration, and keeps the ID of its trace beside it.
 func (h *Histogram) ObserveTraced(took time.Duration, id string) {
-	at := h.observe(took)
+	at := h.ObserveMany(took, 1)
 	h.traced[cells[at].classic].Store(&traced{took: took, id: id, at: time.Now()})
 }
 

@@ -80,8 +80,8 @@ func NewRequestCounts(requests *prometheus.CounterVec, api string) *RequestCount
 	return &r
 }
 
-// Answered counts a request that was answered with OK.
-func (r *RequestCounts) Answered(result Result) { r.answered[result].Inc() }
+// Answered counts n requests that were answered with OK.
+func (r *RequestCounts) Answered(result Result, n int) { r.answered[result].Add(float64(n)) }
 
 // Failed counts a request that was answered with another code.
 func (r *RequestCounts) Failed(code codes.Code) {

@@ -57,8 +57,42 @@ type GiveBack struct {
 // the right to ask. If back is not nil, it gives back what the call took earlier. It
 // counts the result and its time, and records it.
 func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) error {
-	a := answer{Endpoint: e, call: c, back: back, code: codes.Internal} // stays so after a panic
-	defer a.count()
+	answers := e.Answers(c.Began)
+	defer answers.End()
+	return answers.Answer(ctx, c, back)
+}
+
+// Answers answers several calls that began together, one after the other, and counts them
+// together at their end: the clock and the counters cost as much as a part of a decision.
+type Answers struct {
+	*Endpoint
+	began   time.Duration
+	results [results]int
+	failed  int
+}
+
+// Answers returns what answers calls that began at a reading of the decider's clock.
+func (e *Endpoint) Answers(began time.Duration) Answers { return Answers{Endpoint: e, began: began} }
+
+// End counts the calls that were answered, and their time.
+func (n *Answers) End() {
+	all := n.failed
+	for result, answered := range n.results {
+		if answered > 0 {
+			n.Requests.Answered(Result(result), answered)
+			all += answered
+		}
+	}
+	if all > 0 {
+		n.Durations.ObserveMany(n.Decider.Clock()-n.began, all)
+	}
+}
+
+// Answer is Endpoint.Answer, but for the counts.
+func (n *Answers) Answer(ctx context.Context, c *decide.Call, back *GiveBack) error {
+	e := n.Endpoint
+	a := answer{call: c, back: back, code: codes.Internal} // stays so after a panic
+	defer n.add(&a)
 	err := e.admit(ctx, c, back)
 	if err == nil && e.StoreWaits && !c.HitsCharged {
 		if bytes := c.HitBytes(); bytes > 0 {
@@ -80,7 +114,7 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 			a.result = resultOf(c)
 		}
 	}
-	return a.end(ctx, err)
+	return e.end(ctx, &a, err)
 }
 
 // admit returns why a call is not to be decided, or nil.
@@ -106,7 +140,6 @@ func (e *Endpoint) match(c *decide.Call) error {
 
 // answer is the answer to a call.
 type answer struct {
-	*Endpoint
 	call   *decide.Call
 	back   *GiveBack
 	code   codes.Code
@@ -114,34 +147,42 @@ type answer struct {
 	span   *tracing.Span
 }
 
-// end describes and records the answer, and returns err as a status.
-func (a *answer) end(ctx context.Context, err error) error {
-	err = a.toStatus(ctx, err)
+// end describes and records an answer, and returns err as a status.
+func (e *Endpoint) end(ctx context.Context, a *answer, err error) error {
+	err = e.toStatus(ctx, err)
 	a.code = status.Code(err)
-	if a.Tracer != nil {
+	if e.Tracer != nil {
 		if a.span = tracing.SpanOf(ctx); a.span != nil && !a.span.IsPart() {
-			a.describe(a.span, a.call, a.code)
+			e.describe(a.span, a.call, a.code)
 		}
 	}
-	if a.Recorder != nil {
+	if e.Recorder != nil {
 		r := record.Request{Call: a.call, Code: a.code}
 		if a.back != nil {
 			r.IsGivenBack, r.TakenAt = true, a.back.TakenAt
 		}
-		a.record(&r, a.span)
+		e.record(&r, a.span)
 	}
 	return err
 }
 
-// count counts the answer and its time.
-func (a *answer) count() {
-	if a.code == codes.OK {
-		a.Requests.Answered(a.result)
-	} else {
-		a.Requests.Failed(a.code)
+// add adds an answer to those that End counts. One with a span has a time of its own, beside
+// its trace.
+func (n *Answers) add(a *answer) {
+	switch {
+	case a.span != nil:
+		n.Durations.ObserveTraced(n.Decider.Clock()-a.call.Began, a.span.TraceID())
+		if a.code == codes.OK {
+			n.Requests.Answered(a.result, 1)
+		} else {
+			n.Requests.Failed(a.code)
+		}
+	case a.code == codes.OK:
+		n.results[a.result]++
+	default:
+		n.Requests.Failed(a.code)
+		n.failed++
 	}
-	a.call.Ended = a.Decider.Clock()
-	a.observe(a.call.Ended-a.call.Began, a.span)
 }
 
 func (e *Endpoint) giveBack(ctx context.Context, c *decide.Call, back *GiveBack) error {
@@ -168,15 +209,6 @@ func (e *Endpoint) settle(ctx context.Context, c *decide.Call) error {
 		return err
 	}
 	return e.Decider.Settle(ctx, c)
-}
-
-// observe counts the time of a request, together with its trace if it has a span.
-func (e *Endpoint) observe(took time.Duration, span *tracing.Span) {
-	if span == nil {
-		e.Durations.Observe(took)
-	} else {
-		e.Durations.ObserveTraced(took, span.TraceID())
-	}
 }
 
 // record writes a request to the log of decisions.

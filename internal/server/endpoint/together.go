@@ -3,8 +3,6 @@ package endpoint
 import (
 	"context"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
@@ -34,12 +32,14 @@ func (e *Endpoint) AnswerTogether(ctx context.Context, calls []*decide.Call, err
 	defer account.ReleaseDeciding(bytes)
 	ended := make([]error, len(joined))
 	e.Decider.DecideTogether(ctx, joined, ended)
+	answers := e.Answers(joined[0].Began)
+	defer answers.End()
 	for i, c := range joined {
 		if ended[i] == decide.ErrAlone {
 			continue
 		}
-		a := answer{Endpoint: e, call: c, code: codes.Internal, result: resultOf(c)}
-		errs[of[i]] = a.end(ctx, ended[i])
-		a.count()
+		a := answer{call: c, result: resultOf(c)}
+		errs[of[i]] = e.end(ctx, &a, ended[i])
+		answers.add(&a)
 	}
 }

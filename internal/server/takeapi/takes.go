@@ -42,6 +42,8 @@ type item struct {
 	binding         *binding
 	// span is its part of the span of a TakeManyRequest, or nil.
 	span *tracing.Span
+	// answers has it answered and counted with others; nil for by itself.
+	answers *endpoint.Answers
 	// slots is how many slots of a stream it holds while it is in flight.
 	slots int
 }
@@ -91,11 +93,12 @@ func (t *takes) ReadWire(message string) error {
 		return nil
 	}
 	t.items = make([]*item, 0, n)
+	began := t.api.Decider.Clock()
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if f.Is(1, wire.Bytes) {
 			it := new(item)
-			t.api.readItem(it, f.Bytes, false, t.api.Decider.Clock())
+			t.api.readItem(it, f.Bytes, false, began)
 			t.items = append(t.items, it)
 		}
 	}
@@ -274,7 +277,10 @@ func (t *takes) answerAll(ctx context.Context, span *tracing.Span) {
 		answer = func(it *item) { t.api.answerItem(it.part(ctx, span), it) }
 	}
 	if !t.api.StoreWaits {
+		answers := t.api.Answers(t.items[0].call.Began)
+		defer answers.End()
 		for _, it := range t.items {
+			it.answers = &answers
 			answer(it)
 		}
 		return
@@ -311,5 +317,9 @@ func (a *API) answerBack(ctx context.Context, it *item, back *endpoint.GiveBack)
 		it.err = a.answerStreamed(ctx, it)
 		return
 	}
-	it.err = a.Answer(ctx, it.call.Call, back)
+	if it.answers != nil {
+		it.err = it.answers.Answer(ctx, it.call.Call, back)
+	} else {
+		it.err = a.Answer(ctx, it.call.Call, back)
+	}
 }
