@@ -20,15 +20,18 @@ func TestStoreConformance(t *testing.T) {
 		addrs  func(testing.TB) []string
 		traces int
 		set    func(*testOptions)
+		wrap   func(*redisstore.Store) bucket.Store
 	}
-	for _, tc := range racetest.Some(2, []testCase{
-		{"cluster", redisconn.Cluster, redistest.Cluster, racetest.Fewer(500), func(*testOptions) {}},
-		{"single, knows denials", redisconn.Single, single, 0, knowDenials},
-		{"single", redisconn.Single, single, buckettest.Traces(1_000), func(*testOptions) {}},
-		{"single, each alone", redisconn.Single, single, 400, eachAlone},
-		{"single, windows of another clock", redisconn.Single, single, 400, haveWrongClock},
-		{"cluster, windows of another clock", redisconn.Cluster, redistest.Cluster, 300, haveWrongClock},
-		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 300, eachAlone},
+	alone := func(s *redisstore.Store) bucket.Store { return s }
+	for _, tc := range racetest.Some(3, []testCase{
+		{"cluster", redisconn.Cluster, redistest.Cluster, racetest.Fewer(500), func(*testOptions) {}, alone},
+		{"single, knows denials", redisconn.Single, single, 0, knowDenials, alone},
+		{"single, many at a time", redisconn.Single, single, racetest.Fewer(300), func(*testOptions) {}, amongOthers},
+		{"single", redisconn.Single, single, buckettest.Traces(1_000), func(*testOptions) {}, alone},
+		{"single, each alone", redisconn.Single, single, 400, eachAlone, alone},
+		{"single, windows of another clock", redisconn.Single, single, 400, haveWrongClock, alone},
+		{"cluster, windows of another clock", redisconn.Cluster, redistest.Cluster, 300, haveWrongClock, alone},
+		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 300, eachAlone, alone},
 	}) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := buckettest.Harness{
@@ -36,14 +39,14 @@ func TestStoreConformance(t *testing.T) {
 					o := options(tc.mode, tc.addrs(t)...)
 					o.Clock = clock
 					tc.set(&o)
-					return open(t, o)
+					return tc.wrap(open(t, o))
 				},
 				OpenShared: func(t *testing.T, n int) []bucket.Store {
 					o := options(tc.mode, tc.addrs(t)...)
 					tc.set(&o)
 					stores := make([]bucket.Store, n)
 					for i := range stores {
-						stores[i] = open(t, o)
+						stores[i] = tc.wrap(open(t, o))
 					}
 					return stores
 				},

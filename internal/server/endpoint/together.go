@@ -7,6 +7,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 )
 
+// maxJoined is the most that the hits of a call may take, in bytes, if it is answered together
+// with others.
+const maxJoined = 32 << 10
+
 // AnswerTogether answers takes of one caller as Answer does, by one question to the store.
 // errs, which has an element for each, gets how each ended: with decide.ErrAlone if it is
 // for Answer to answer.
@@ -17,9 +21,13 @@ func (e *Endpoint) AnswerTogether(ctx context.Context, calls []*decide.Call, err
 		if e.admit(ctx, c, nil) != nil || e.match(c) != nil || !e.Decider.JoinsOthers(c) {
 			continue // Answer says why
 		}
+		hits := c.HitBytes()
+		if hits > maxJoined {
+			continue
+		}
 		joined, of = append(joined, c), append(of, i)
 		if !c.HitsCharged {
-			bytes += c.HitBytes()
+			bytes += hits
 		}
 	}
 	if len(joined) == 0 {

@@ -1,0 +1,88 @@
+package decide_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
+)
+
+// takeMany decides takes one after the other.
+func takeMany(s bucket.Store) func(context.Context, []bucket.Take) {
+	return func(ctx context.Context, takes []bucket.Take) {
+		for i := range takes {
+			takes[i].Err = s.Take(ctx, takes[i].Hits, takes[i].Decisions)
+		}
+	}
+}
+
+// What was decided together without tenure is given back, and each call is decided again by
+// itself, by what was assigned meanwhile.
+func TestCallsDecidedTogetherWithoutTenureAreDecidedAgain(t *testing.T) {
+	t.Parallel()
+	a := newAway(t)
+	a.TakeMany = takeMany(takes{a.store, a})
+	change := func() error {
+		a.assign("user=b", assign.Terms{Numbers: []assign.Numbers{{Requests: 3}}})
+		return nil
+	}
+	a.catchUp.Store(&change)
+	stop := a.stop
+	a.inTake.Store(&stop)
+	calls := []*decide.Call{a.call(asking("user=a", 4)), a.call(asking("user=b", 4)), a.call(asking("user=a", 4))}
+	errs := make([]error, len(calls))
+	a.DecideTogether(t.Context(), calls, errs)
+	for i, c := range calls {
+		if errs[i] != decide.ErrAlone {
+			t.Fatalf("call %d: %v", i, errs[i])
+		}
+		if err := a.Decide(t.Context(), c); err != nil || c.IsUnsure || c.Denied != (i == 1) {
+			t.Errorf("call %d: %v, unsure %t, denied %t", i, err, c.IsUnsure, c.Denied)
+		}
+	}
+	if left := []int64{a.remaining("a"), a.remaining("b")}; left[0] != 2 || left[1] != 3 {
+		t.Errorf("%d remain, want 2 and 3", left)
+	}
+}
+
+// Calls join others if all that they need is one answer of the store.
+func TestOnlyPlainTakesAreDecidedTogether(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, tenureLimits+`
+  - key: used
+    rate_limit: {requests: 10, period: 1h, algorithm: fixed_window, postpaid: true}
+`)
+	r.TakeMany = takeMany(r.store)
+	r.assign("user=blocked", assign.Terms{Blocked: true})
+	named := r.call(asking("user=a", 1))
+	named.ID = "id"
+	refund := asking("user=a", 1)
+	refund.Refund = true
+	for name, c := range map[string]struct {
+		call  *decide.Call
+		joins bool
+	}{
+		"a take":          {r.call(asking("user=a", 1)), true},
+		"a peek":          {r.call(asking("user=a", 0)), true},
+		"several":         {r.call(asking("user=a", 1), asking("user=b", 1), asking("nobody=a", 1)), true},
+		"no rule":         {r.call(asking("nobody=a", 1)), false},
+		"a block":         {r.call(asking("user=a", 1), asking("user=blocked", 1)), false},
+		"an ID":           {named, false},
+		"a refund":        {r.call(refund), false},
+		"a postpaid take": {r.call(asking("used=a", 1)), false},
+	} {
+		if err := r.Match(c.call); err != nil {
+			t.Fatal(name, err)
+		}
+		if joins := r.JoinsOthers(c.call); joins != c.joins {
+			t.Errorf("%s joins others: %t", name, joins)
+		}
+		errs := []error{nil}
+		r.DecideTogether(t.Context(), []*decide.Call{c.call}, errs)
+		if c.joins != (errs[0] == nil) || !c.joins && errs[0] != decide.ErrAlone {
+			t.Errorf("%s: %v", name, errs[0])
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package takeapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"regexp"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
+	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
+)
+
+// manyTaker takes on a store, one after the other, and counts the takes and how often it is
+// asked.
+type manyTaker struct {
+	bucket.Store
+	asked, takes, atOnce atomic.Int64
+}
+
+func (m *manyTaker) TakeMany(ctx context.Context, takes []bucket.Take) {
+	m.asked.Add(1)
+	m.takes.Add(int64(len(takes)))
+	m.atOnce.Store(max(m.atOnce.Load(), int64(len(takes))))
+	for i := range takes {
+		takes[i].Err = m.Take(ctx, takes[i].Hits, takes[i].Decisions)
+	}
+}
+
+// waits makes the store of a server one that waits, which decides many takes at a time if
+// many is not nil.
+func waits(s bucket.Store, many func(context.Context, []bucket.Take)) func(*server.Options) {
+	return func(o *server.Options) { o.Store, o.StoreWaits, o.TakeMany = s, true, many }
+}
+
+// asker asks by chance, each subject once in a message, so that it does not matter which take
+// is decided first.
+type asker struct {
+	*rand.Rand
+	named []*ratelimitv1.TakeRequest // takes with IDs
+	ids   int
+}
+
+// message returns takes, and on a stream settlements.
+func (a *asker) message(isStreamed bool) []*ratelimitv1.NumberedTake {
+	keys := []string{"token_bucket", "gcra", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "closed", "free", "shadow", "paid", "several", "nobody"}
+	var takes []*ratelimitv1.NumberedTake
+	named := a.named
+	for i, value := range a.Perm(150)[:1+a.IntN(130)] {
+		n := &ratelimitv1.NumberedTake{Number: uint64(i), Take: servertest.Taking(fmt.Sprintf("%s=%d:%d", keys[a.IntN(len(keys))], value, a.IntN(4)))}
+		switch a.IntN(20) {
+		case 0:
+			n.Take.Domain = ""
+		case 1:
+			n.Take.Descriptors = append(n.Take.Descriptors, servertest.Taking("free=x", "nobody=x").Descriptors...)
+		case 2:
+			n.Take.Descriptors = nil
+		case 3:
+			a.ids++
+			n.Take = servertest.Taking(fmt.Sprintf("%s=of-%d:2", keys[a.IntN(len(keys))], a.ids))
+			n.Take.Id = fmt.Sprint("id-", a.ids)
+			a.named = append(a.named, n.Take)
+		case 4:
+			if isStreamed && len(named) > 0 {
+				take := named[0] // of an earlier message, each once
+				named, a.named = named[1:], a.named[1:]
+				n.Take, n.Settle = nil, &ratelimitv1.SettleRequest{Domain: take.Domain, Id: take.Id, Descriptors: take.Descriptors}
+			}
+		}
+		takes = append(takes, n)
+	}
+	return takes
+}
+
+// ask sends takes on a stream, or in a TakeManyRequest if that is nil, and returns their
+// results by their numbers.
+func ask(t *testing.T, d *servertest.Daemon, s ratelimitv1.RateLimitService_TakeStreamClient, takes []*ratelimitv1.NumberedTake) map[uint64]*ratelimitv1.TakeResult {
+	t.Helper()
+	got := make(map[uint64]*ratelimitv1.TakeResult)
+	if s == nil {
+		r := new(ratelimitv1.TakeManyRequest)
+		for _, n := range takes {
+			r.Takes = append(r.Takes, n.GetTake())
+		}
+		response, err := d.API().TakeMany(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, result := range response.GetResults() {
+			got[uint64(i)] = result
+		}
+		return got
+	}
+	if err := s.Send(&ratelimitv1.TakeStreamRequest{Takes: takes}); err != nil {
+		t.Fatal(err)
+	}
+	for len(got) < len(takes) {
+		r, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range r.GetResults() {
+			got[n.GetNumber()] = n.GetResult()
+		}
+	}
+	return got
+}
+
+// Whether the store is asked about the takes of a message one by one or together, answers and
+// counts are the same.
+func TestTakesTogetherAreAnsweredAsAlone(t *testing.T) {
+	t.Parallel()
+	clock := asynctest.NewClock()
+	many := &manyTaker{Store: servertest.Memory(t, clock)}
+	together := servertest.Start(t, servertest.TakeLimits, waits(many, many.TakeMany))
+	alone := servertest.Start(t, servertest.TakeLimits, waits(servertest.Memory(t, clock), nil))
+	inTurn := servertest.Start(t, servertest.TakeLimits, servertest.On(servertest.Memory(t, clock)))
+	all := []*servertest.Daemon{together, alone, inTurn}
+	streams := make([]ratelimitv1.RateLimitService_TakeStreamClient, len(all))
+	for i, d := range all {
+		streams[i] = d.Stream()
+	}
+	a := asker{Rand: rand.New(rand.NewPCG(1, 2))}
+	denied, failed, settled := 0, 0, 0
+	for m := range 60 {
+		isStreamed := m%3 > 0
+		takes := a.message(isStreamed)
+		var want map[uint64]*ratelimitv1.TakeResult
+		for i, d := range all {
+			s := streams[i]
+			if !isStreamed {
+				s = nil
+			}
+			got := ask(t, d, s, takes)
+			if i == 0 {
+				want = got
+			}
+			for n, r := range want {
+				if !proto.Equal(r, got[n]) {
+					t.Fatalf("%v gets\n%v and\n%v", takes[n], r, got[n])
+				}
+			}
+		}
+		for _, r := range want {
+			switch {
+			case r.GetError() != nil:
+				failed++
+			case r.GetSettled() != nil:
+				settled++
+			case !r.GetResponse().GetAllowed():
+				denied++
+			}
+		}
+		clock.Move(time.Duration(a.IntN(3000)) * time.Millisecond)
+	}
+	if denied < 100 || failed < 100 || settled < 50 || many.takes.Load() < 1000 || many.takes.Load() < 10*many.asked.Load() || many.atOnce.Load() > 64 {
+		t.Errorf("%d denied, %d failed, %d settled; the store was asked %d times about %d takes, at most %d at once", denied, failed, settled, many.asked.Load(), many.takes.Load(), many.atOnce.Load())
+	}
+	counted := regexp.MustCompile(`^ratelimitd_(requests|decisions|limit|rule|unmatched|unknown|reservations).*_total`)
+	want := all[1].Metrics()
+	compared := 0
+	for _, d := range []*servertest.Daemon{together, inTurn} {
+		for series, n := range d.Metrics() {
+			if counted.MatchString(series) {
+				compared++
+				if n != want[series] {
+					t.Errorf("%s is %v, want %v", series, n, want[series])
+				}
+			}
+		}
+	}
+	if compared < 50 {
+		t.Errorf("only %d series are compared", compared)
+	}
+}
+
+// A panic while takes are decided together fails these, and nothing else.
+func TestPanicOfTakesTogether(t *testing.T) {
+	t.Parallel()
+	many := &manyTaker{Store: servertest.Memory(t, asynctest.NewClock())}
+	var panics atomic.Bool
+	panics.Store(true)
+	d := servertest.Start(t, servertest.TakeLimits, waits(many, func(ctx context.Context, takes []bucket.Take) {
+		if panics.Load() {
+			panic("in the store")
+		}
+		many.TakeMany(ctx, takes)
+	}))
+	s := d.Stream()
+	for _, want := range []codes.Code{codes.Internal, codes.OK} {
+		if err := s.Send(servertest.Numbered(1, servertest.Taking("gcra=x"), servertest.Taking("gcra=y"), servertest.Taking("gcra=z"))); err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < 3; {
+			r, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, result := range r.GetResults() {
+				n++
+				if code := codes.Code(result.GetResult().GetError().GetCode()); code != want {
+					t.Errorf("code %s, want %s", code, want)
+				}
+			}
+		}
+		panics.Store(false)
+	}
+}
+
+// A caller who sends much more than he may have in flight gets all answers, whatever size his
+// messages have.
+func TestTakesTogetherBeyondWhatMayBeInFlight(t *testing.T) {
+	t.Parallel()
+	many := &manyTaker{Store: servertest.Memory(t, asynctest.NewClock())}
+	d := servertest.Start(t, servertest.TakeLimits, waits(many, many.TakeMany))
+	s := d.Stream()
+	const messages, takes = 20, 900
+	go func() {
+		for m := range messages {
+			var all []*ratelimitv1.TakeRequest
+			for i := range takes {
+				all = append(all, servertest.Taking(fmt.Sprintf("gcra=%d-%d", m, i)))
+			}
+			if s.Send(servertest.Numbered(uint64(m*takes), all...)) != nil {
+				return
+			}
+		}
+		_ = s.CloseSend()
+	}()
+	results, err := readAll(s)
+	if err != nil && err != io.EOF || len(results) != messages*takes {
+		t.Errorf("%d answers of %d, and %v", len(results), messages*takes, err)
+	}
+}
