@@ -212,10 +212,11 @@ func (s *takeStream) decide(items []*item) {
 	if len(items) == 0 {
 		return
 	}
-	s.deciding.Go(func() {
-		s.answerTogether(s.ctx, items, s.answerStream)
-		s.answered.add(items...)
-	})
+	alone := func(it *item) {
+		s.answerStream(it)
+		s.answered.add(it)
+	}
+	s.deciding.Go(func() { s.answerTogether(s.ctx, items, alone, s.answered.add) })
 }
 
 // beginSlots begins what an item says of slots besides taking, in the order of the items:

@@ -292,7 +292,7 @@ func (t *takes) answerAll(ctx context.Context, span *tracing.Span) {
 		}
 	} else {
 		for items := range slices.Chunk(t.items, maxTogether) {
-			all.Go(func() { t.api.answerTogether(ctx, items, answer) })
+			all.Go(func() { t.api.answerTogether(ctx, items, answer, func(...*item) {}) })
 		}
 	}
 	all.Wait()
