@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
@@ -15,29 +16,36 @@ const maxJoined = 32 << 10
 // errs, which has an element for each, gets how each ended: with decide.ErrAlone if it is
 // for Answer to answer.
 func (e *Endpoint) AnswerTogether(ctx context.Context, calls []*decide.Call, errs []error) {
-	joined, of, bytes := make([]*decide.Call, 0, len(calls)), make([]int, 0, len(calls)), int64(0)
+	of, bytes := make([]int, 0, len(calls)), int64(0) // the indexes of those that join
 	for i, c := range calls {
-		errs[i] = decide.ErrAlone
-		if e.admit(ctx, c, nil) != nil || e.match(c) != nil || !e.Decider.JoinsOthers(c) {
-			continue // Answer says why
+		errs[i] = decide.ErrAlone // Answer says what is wrong
+		if e.admit(ctx, c, nil) != nil {
+			continue
 		}
 		hits := c.HitBytes()
 		if hits > maxJoined {
 			continue
 		}
-		joined, of = append(joined, c), append(of, i)
 		if !c.HitsCharged {
 			bytes += hits
 		}
+		of = append(of, i)
 	}
-	if len(joined) == 0 {
+	if bytes > 0 { // before the hits are made
+		account := accounts.OfRequest(ctx)
+		if account.HoldDeciding(ctx, bytes) != nil {
+			return // some may have room alone
+		}
+		defer account.ReleaseDeciding(bytes)
+	}
+	of = slices.DeleteFunc(of, func(i int) bool { return e.match(calls[i]) != nil || !e.Decider.JoinsOthers(calls[i]) })
+	if len(of) == 0 {
 		return
 	}
-	account := accounts.OfRequest(ctx)
-	if account.HoldDeciding(ctx, bytes) != nil {
-		return // alone, some may still have room
+	joined := make([]*decide.Call, len(of))
+	for n, i := range of {
+		joined[n] = calls[i]
 	}
-	defer account.ReleaseDeciding(bytes)
 	ended := make([]error, len(joined))
 	e.Decider.DecideTogether(ctx, joined, ended)
 	answers := e.Answers(joined[0].Began)

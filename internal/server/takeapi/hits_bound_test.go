@@ -2,6 +2,7 @@ package takeapi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -56,6 +57,27 @@ func TestHitsThatWaitForTheStoreAreBounded(t *testing.T) {
 			}
 			all.Wait()
 		},
+		"in messages of a stream": func(d *servertest.Daemon, refuse refused) {
+			var all sync.WaitGroup
+			for range takes / 4 {
+				all.Go(func() {
+					s := d.Stream()
+					if err := errors.Join(s.Send(servertest.Numbered(1, wide, wide, wide, wide)), s.CloseSend()); err != nil {
+						t.Error(err)
+					}
+					results, err := readAll(s)
+					if err != nil {
+						t.Error(err)
+					}
+					for _, r := range results {
+						if e := r.GetError(); e != nil {
+							refuse(status.Error(codes.Code(e.GetCode()), e.GetMessage()))
+						}
+					}
+				})
+			}
+			all.Wait()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,6 +92,7 @@ func TestHitsThatWaitForTheStoreAreBounded(t *testing.T) {
 			}}
 			d := servertest.Start(t, longNames(), func(o *server.Options) {
 				o.Store, o.StoreWaits, o.Requests.Memory = store, true, memory
+				o.TakeMany = (&manyTaker{Store: store}).TakeMany
 			})
 			var done sync.WaitGroup
 			done.Go(func() {
