@@ -16,6 +16,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
 	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
@@ -28,10 +29,10 @@ import (
 // of daemons.
 type engine struct {
 	store    bucket.Store
-	takeMany func(context.Context, []bucket.Take) // nil without Redis, and on a cluster
-	fallback *fallback.Fallback                   // nil without Redis
-	fleet    *fleet.Membership                    // nil without Redis
-	redis    *redisconn.Conn                      // nil without Redis
+	many     decide.ManyTaker   // nil without Redis
+	fallback *fallback.Fallback // nil without Redis
+	fleet    *fleet.Membership  // nil without Redis
+	redis    *redisconn.Conn    // nil without Redis
 	// refusal returns why Redis will not decide for this daemon. It is nil
 	// without Redis.
 	refusal func(context.Context) error
@@ -111,10 +112,7 @@ func (e *engine) openRedisStore(r settings.Redis, live *rules.Live, tracer *trac
 	if err != nil {
 		return err
 	}
-	e.store, e.refusal, e.degrade = store, store.Refusal, store.TakeDegraded
-	if e.redis.Cluster() == nil { // there no node makes the takes of another wait
-		e.takeMany = store.TakeMany
-	}
+	e.store, e.many, e.refusal, e.degrade = store, store, store.Refusal, store.TakeDegraded
 	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {
 			log.Warn(w)

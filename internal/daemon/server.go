@@ -87,7 +87,7 @@ func (p *parts) options(s settings.Settings) server.Options {
 		Tops:       topsOf(s.Top),
 		Live:       p.limits.live,
 		Store:      p.engine.store,
-		TakeMany:   p.engine.takeMany,
+		Many:       p.engine.many,
 		Tenure:     p.engine.tenure(),
 		Degrade:    p.engine.degrade,
 		StoreWaits: s.Store == settings.StoreRedis,

@@ -28,8 +28,8 @@ type Decider struct {
 type Options struct {
 	Live  *rules.Live
 	Store bucket.Store
-	// TakeMany is Store's way to decide several takes at a time; nil if it has none.
-	TakeMany func(context.Context, []bucket.Take)
+	// Many is how Store decides several takes at a time; nil if it does not.
+	Many ManyTaker
 	// Tenure says whether the assignments certainly have all changes that their makers
 	// consider done; nil means that they always do. Where they may not, Degrade decides
 	// a call without Store, because of a cause.
@@ -65,6 +65,12 @@ type Options struct {
 	Hits HitCounting
 	// Tops says whether rules keep the subjects that had the most.
 	Tops Tops
+}
+
+// ManyTaker decides several takes at a time, if they have the same node, which is not nil.
+type ManyTaker interface {
+	NodeOf(hits []bucket.Hit) any
+	TakeMany(ctx context.Context, takes []bucket.Take)
 }
 
 // New returns a decider.

@@ -10,21 +10,25 @@ import (
 // ErrAlone is how a call ends that was not decided together with others. Decide decides it.
 var ErrAlone = errors.New("a call is to be decided alone")
 
-// JoinsOthers reports whether a matched call may be decided together with others: it only
-// takes, and no part of it is decided without the store.
-func (d *Decider) JoinsOthers(c *Call) bool {
-	return d.TakeMany != nil && c.ID == "" && !c.hasRefusal && len(c.Hits) > 0 && !c.chargesUse() && !c.hasRefunds()
+// NodeOf returns the node that decides a matched call, which may be decided together with
+// others of this node. It is nil if the call is to be decided alone: unless it only takes,
+// and no part of it is decided without the store.
+func (d *Decider) NodeOf(c *Call) any {
+	if d.Many == nil || c.ID != "" || c.hasRefusal || len(c.Hits) == 0 || c.chargesUse() || c.hasRefunds() {
+		return nil
+	}
+	return d.Many.NodeOf(c.Hits)
 }
 
-// DecideTogether decides calls of one caller as Decide does, but asks the store about all of
-// them at once. errs, which has an element for each and no error, gets how each ended.
+// DecideTogether decides calls of one caller, and of one node, as Decide does, but asks the
+// store about all of them at once. errs, which has an element for each and no error, gets how each ended.
 func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []error) {
 	pin := d.pins.enter(calls[0].pin)
 	defer pin.leave()
 	tenure, ok := d.Tenure.At(d.made.Add(calls[0].Began))
 	takes := make([]bucket.Take, 0, len(calls))
 	for i, c := range calls {
-		if !ok || d.Match(c) != nil || !d.JoinsOthers(c) || d.Refuses() != nil {
+		if !ok || d.Match(c) != nil || d.NodeOf(c) == nil || d.Refuses() != nil {
 			errs[i] = ErrAlone // Decide will say why
 			continue
 		}
@@ -34,7 +38,7 @@ func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []erro
 	if len(takes) == 0 {
 		return
 	}
-	d.TakeMany(ctx, takes)
+	d.Many.TakeMany(ctx, takes)
 	isSure := d.Tenure.StillHolds(tenure)
 	for i, c := range calls {
 		if errs[i] != nil {

@@ -9,12 +9,16 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
-// takeMany decides takes one after the other.
-func takeMany(s bucket.Store) func(context.Context, []bucket.Take) {
-	return func(ctx context.Context, takes []bucket.Take) {
-		for i := range takes {
-			takes[i].Err = s.Take(ctx, takes[i].Hits, takes[i].Decisions)
-		}
+// manyTaker decides takes one after the other.
+type manyTaker struct{ bucket.Store }
+
+// NodeOf implements decide.ManyTaker. There is one.
+func (manyTaker) NodeOf([]bucket.Hit) any { return 1 }
+
+// TakeMany implements decide.ManyTaker.
+func (m manyTaker) TakeMany(ctx context.Context, takes []bucket.Take) {
+	for i := range takes {
+		takes[i].Err = m.Take(ctx, takes[i].Hits, takes[i].Decisions)
 	}
 }
 
@@ -23,7 +27,7 @@ func takeMany(s bucket.Store) func(context.Context, []bucket.Take) {
 func TestCallsDecidedTogetherWithoutTenureAreDecidedAgain(t *testing.T) {
 	t.Parallel()
 	a := newAway(t)
-	a.TakeMany = takeMany(takes{a.store, a})
+	a.Many = manyTaker{takes{a.store, a}}
 	change := func() error {
 		a.assign("user=b", assign.Terms{Numbers: []assign.Numbers{{Requests: 3}}})
 		return nil
@@ -54,7 +58,7 @@ func TestOnlyPlainTakesAreDecidedTogether(t *testing.T) {
   - key: used
     rate_limit: {requests: 10, period: 1h, algorithm: fixed_window, postpaid: true}
 `)
-	r.TakeMany = takeMany(r.store)
+	r.Many = manyTaker{r.store}
 	r.assign("user=blocked", assign.Terms{Blocked: true})
 	named := r.call(asking("user=a", 1))
 	named.ID = "id"
@@ -76,7 +80,7 @@ func TestOnlyPlainTakesAreDecidedTogether(t *testing.T) {
 		if err := r.Match(c.call); err != nil {
 			t.Fatal(name, err)
 		}
-		if joins := r.JoinsOthers(c.call); joins != c.joins {
+		if joins := r.NodeOf(c.call) != nil; joins != c.joins {
 			t.Errorf("%s joins others: %t", name, joins)
 		}
 		errs := []error{nil}

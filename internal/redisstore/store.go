@@ -310,17 +310,37 @@ func (s *Store) endTake(r *request, decisions []bucket.Decision, err error) {
 	s.end(r, decisions)
 }
 
-// TakeMany is Take for several requests of one caller on a server that is no cluster, each
-// decided by itself. It returns when all are decided.
+// NodeOf returns what decides hits, as far as is known: TakeMany may take them with others
+// of the same node. It is nil if their keys are on several hash tags of a cluster.
+func (s *Store) NodeOf(hits []bucket.Hit) any {
+	tag := 0
+	for i := range hits {
+		if !s.isCluster {
+			break
+		}
+		of := s.tags.Of(hits[i].Place)
+		if i > 0 && of != tag {
+			return nil
+		}
+		tag = of
+	}
+	return s.nodeOf(tag)
+}
+
+// TakeMany is Take for several requests of one caller, each decided by itself. It returns
+// when all are decided, so they should have one node.
 func (s *Store) TakeMany(ctx context.Context, takes []bucket.Take) {
 	requests, of := make([]*request, 0, len(takes)), make([]int, 0, len(takes))
 	for i := range takes {
 		r := s.begin(ctx, script.Take, takes[i].Hits)
-		if s.isKnownDenied(r) {
+		switch {
+		case r.isSpread:
+			takes[i].Err = s.take(r, takes[i].Decisions)
+		case s.isKnownDenied(r):
 			s.end(r, takes[i].Decisions)
-			continue
+		default:
+			requests, of = append(requests, r), append(of, i)
 		}
-		requests, of = append(requests, r), append(of, i)
 	}
 	if len(requests) == 0 {
 		return

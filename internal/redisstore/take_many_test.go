@@ -9,7 +9,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // others is a store that takes each time for others too.
@@ -111,5 +113,41 @@ func TestManyTakesOfACallerThatHasGone(t *testing.T) {
 	}
 	if o := r.take(t.Context(), hit(daily(t, 5), "a", 0)); !o.decided() || o.decisions[0].Remaining != 5 {
 		t.Errorf("%+v", o)
+	}
+}
+
+// On a cluster takes of one node may be taken together, also if the cluster has moved a slot
+// since, and what asks several hash tags is of no node.
+func TestManyTakesOnACluster(t *testing.T) {
+	t.Parallel()
+	s := open(t, options(redisconn.Cluster, redistest.Cluster(t)...))
+	l := daily(t, 10)
+	asynctest.Eventually(t, "the nodes are known", func() bool {
+		nodes := make(map[any]bool)
+		for i := range 40 {
+			nodes[s.NodeOf([]bucket.Hit{hit(l, fmt.Sprint("user-", i), 1)})] = true
+		}
+		return len(nodes) == 3
+	})
+	var takes []bucket.Take
+	for i := range 200 {
+		takes = append(takes, takesOf(1, hit(l, fmt.Sprint("user-", i%40), 1))...)
+	}
+	spread := []bucket.Hit{hit(l, "a", 1), hit(l, "b", 1), hit(l, "c", 1)}
+	if n := s.NodeOf(spread); n != nil {
+		t.Errorf("several tags are of the node %v", n)
+	}
+	takes = append(takes, bucket.Take{Hits: spread, Decisions: make([]bucket.Decision, len(spread))})
+	for round := range 3 {
+		s.TakeMany(t.Context(), takes)
+		for i, take := range takes {
+			if take.Err != nil || take.Decisions[0].Degraded {
+				t.Fatalf("take %d: %+v", i, take)
+			}
+			// A user takes five times in each round.
+			if i < 200 && take.Decisions[0].Allowed() != (round < 2) {
+				t.Errorf("round %d, take %d: %+v", round, i, take.Decisions[0])
+			}
+		}
 	}
 }

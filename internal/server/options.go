@@ -47,10 +47,10 @@ type Options struct {
 	// a #. Without it they come from files.
 	LimitsStatus func(io.Writer)
 	Store        bucket.Store
-	// TakeMany, Tenure and Degrade are those of a decide.Decider.
-	TakeMany func(context.Context, []bucket.Take)
-	Tenure   *fleet.Tenure
-	Degrade  func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
+	// Many, Tenure and Degrade are those of a decide.Decider.
+	Many    decide.ManyTaker
+	Tenure  *fleet.Tenure
+	Degrade func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// StoreWaits is set if the store waits for others to decide, so that many
 	// requests have to ask it at the same time.
 	StoreWaits bool

@@ -92,7 +92,7 @@ func TestHitsThatWaitForTheStoreAreBounded(t *testing.T) {
 			}}
 			d := servertest.Start(t, longNames(), func(o *server.Options) {
 				o.Store, o.StoreWaits, o.Requests.Memory = store, true, memory
-				o.TakeMany = (&manyTaker{Store: store}).TakeMany
+				o.Many = &manyTaker{Store: store}
 			})
 			var done sync.WaitGroup
 			done.Go(func() {

@@ -15,9 +15,9 @@ import (
 // all of them are.
 const maxTogether = 64
 
-// answerTogether answers items while the store waits: most of them by one question to it, if
-// it takes several at a time, and each of the others by alone, at the same time. ended gets
-// those of one question.
+// answerTogether answers items while the store waits: most of them by one question to each
+// node of it, if it takes several at a time, and each of the others by alone, at the same
+// time. ended gets those of one question; several goroutines may call it.
 func (a *API) answerTogether(ctx context.Context, items []*item, alone func(*item), ended func(...*item)) {
 	if len(items) == 1 {
 		alone(items[0])
@@ -36,41 +36,47 @@ func (a *API) answerTogether(ctx context.Context, items []*item, alone func(*ite
 	if len(joined) == 0 {
 		return
 	}
-	errs := make([]error, len(joined))
-	if !a.tryTogether(ctx, calls, errs) {
-		for _, it := range joined {
-			it.call, it.err = takeCall{}, status.Error(codes.Internal, "internal error")
+	answered := func(of []int, errs []error) {
+		together := make([]*item, 0, len(of))
+		for n, i := range of {
+			it := joined[i]
+			switch {
+			case errs == nil:
+				it.call, it.err = takeCall{}, status.Error(codes.Internal, "internal error")
+			case errs[n] == decide.ErrAlone:
+				others.Go(func() { alone(it) })
+				continue
+			default:
+				it.err = errs[n]
+			}
+			together = append(together, it)
 		}
-		ended(joined...)
-		return
+		ended(together...)
 	}
-	together := joined[:0]
-	for i, it := range joined {
-		if errs[i] == decide.ErrAlone {
-			others.Go(func() { alone(it) })
-			continue
+	if !a.tryTogether(ctx, calls, answered) {
+		all := make([]int, len(joined))
+		for i := range all {
+			all[i] = i
 		}
-		it.err = errs[i]
-		together = append(together, it)
+		answered(all, nil)
 	}
-	ended(together...)
 }
 
 // mayJoin reports whether an item may be answered together with others.
 func (a *API) mayJoin(it *item) bool {
-	if a.Decider.TakeMany == nil || it.err != nil || it.isSettlement || it.binds || it.releases {
+	if a.Decider.Many == nil || it.err != nil || it.isSettlement || it.binds || it.releases {
 		return false
 	}
 	return a.Tracer == nil || !tracing.IsSampled(it.traceparent)
 }
 
-// tryTogether answers calls together. It reports false after a panic, which fails all.
-func (a *API) tryTogether(ctx context.Context, calls []*decide.Call, errs []error) (ok bool) {
+// tryTogether answers calls together. It reports false after a panic before any is answered.
+func (a *API) tryTogether(ctx context.Context, calls []*decide.Call, answered func([]int, []error)) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.Panics.Add(p)
 		}
 	}()
-	a.AnswerTogether(ctx, calls, errs)
+	a.AnswerTogether(ctx, calls, answered)
 	return true
 }

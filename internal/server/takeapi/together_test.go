@@ -15,20 +15,42 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// manyTaker takes on a store, one after the other, and counts the takes and how often it is
-// asked.
+// manyTaker takes on a store, one after the other, as if that had three nodes, and counts the
+// takes and how often it is asked.
 type manyTaker struct {
 	bucket.Store
-	asked, takes, atOnce atomic.Int64
+	asked, takes, mixed, atOnce atomic.Int64
+	panics                      atomic.Bool
 }
 
+// NodeOf implements decide.ManyTaker. What asks about two nodes is of none.
+func (m *manyTaker) NodeOf(hits []bucket.Hit) any {
+	of := len(hits[0].Place) % 3
+	for i := range hits {
+		if len(hits[i].Place)%3 != of {
+			return nil
+		}
+	}
+	return of
+}
+
+// TakeMany implements decide.ManyTaker.
 func (m *manyTaker) TakeMany(ctx context.Context, takes []bucket.Take) {
+	if m.panics.Load() {
+		panic("in the store")
+	}
 	m.asked.Add(1)
+	for _, take := range takes {
+		if m.NodeOf(take.Hits) != m.NodeOf(takes[0].Hits) {
+			m.mixed.Add(1)
+		}
+	}
 	m.takes.Add(int64(len(takes)))
 	m.atOnce.Store(max(m.atOnce.Load(), int64(len(takes))))
 	for i := range takes {
@@ -38,8 +60,8 @@ func (m *manyTaker) TakeMany(ctx context.Context, takes []bucket.Take) {
 
 // waits makes the store of a server one that waits, which decides many takes at a time if
 // many is not nil.
-func waits(s bucket.Store, many func(context.Context, []bucket.Take)) func(*server.Options) {
-	return func(o *server.Options) { o.Store, o.StoreWaits, o.TakeMany = s, true, many }
+func waits(s bucket.Store, many decide.ManyTaker) func(*server.Options) {
+	return func(o *server.Options) { o.Store, o.StoreWaits, o.Many = s, true, many }
 }
 
 // asker asks by chance, each subject once in a message, so that it does not matter which take
@@ -121,7 +143,7 @@ func TestTakesTogetherAreAnsweredAsAlone(t *testing.T) {
 	t.Parallel()
 	clock := asynctest.NewClock()
 	many := &manyTaker{Store: servertest.Memory(t, clock)}
-	together := servertest.Start(t, servertest.TakeLimits, waits(many, many.TakeMany))
+	together := servertest.Start(t, servertest.TakeLimits, waits(many, many))
 	alone := servertest.Start(t, servertest.TakeLimits, waits(servertest.Memory(t, clock), nil))
 	inTurn := servertest.Start(t, servertest.TakeLimits, servertest.On(servertest.Memory(t, clock)))
 	all := []*servertest.Daemon{together, alone, inTurn}
@@ -162,7 +184,7 @@ func TestTakesTogetherAreAnsweredAsAlone(t *testing.T) {
 		}
 		clock.Move(time.Duration(a.IntN(3000)) * time.Millisecond)
 	}
-	if denied < 100 || failed < 100 || settled < 50 || many.takes.Load() < 1000 || many.takes.Load() < 10*many.asked.Load() || many.atOnce.Load() > 64 {
+	if denied < 100 || failed < 100 || settled < 50 || many.takes.Load() < 1000 || many.takes.Load() < 6*many.asked.Load() || many.mixed.Load() > 0 || many.atOnce.Load() > 64 {
 		t.Errorf("%d denied, %d failed, %d settled; the store was asked %d times about %d takes, at most %d at once", denied, failed, settled, many.asked.Load(), many.takes.Load(), many.atOnce.Load())
 	}
 	counted := regexp.MustCompile(`^ratelimitd_(requests|decisions|limit|rule|unmatched|unknown|reservations).*_total`)
@@ -187,14 +209,8 @@ func TestTakesTogetherAreAnsweredAsAlone(t *testing.T) {
 func TestPanicOfTakesTogether(t *testing.T) {
 	t.Parallel()
 	many := &manyTaker{Store: servertest.Memory(t, asynctest.NewClock())}
-	var panics atomic.Bool
-	panics.Store(true)
-	d := servertest.Start(t, servertest.TakeLimits, waits(many, func(ctx context.Context, takes []bucket.Take) {
-		if panics.Load() {
-			panic("in the store")
-		}
-		many.TakeMany(ctx, takes)
-	}))
+	many.panics.Store(true)
+	d := servertest.Start(t, servertest.TakeLimits, waits(many, many))
 	s := d.Stream()
 	for _, want := range []codes.Code{codes.Internal, codes.OK} {
 		if err := s.Send(servertest.Numbered(1, servertest.Taking("gcra=x"), servertest.Taking("gcra=y"), servertest.Taking("gcra=z"))); err != nil {
@@ -212,7 +228,7 @@ func TestPanicOfTakesTogether(t *testing.T) {
 				}
 			}
 		}
-		panics.Store(false)
+		many.panics.Store(false)
 	}
 }
 
@@ -221,7 +237,7 @@ func TestPanicOfTakesTogether(t *testing.T) {
 func TestTakesTogetherBeyondWhatMayBeInFlight(t *testing.T) {
 	t.Parallel()
 	many := &manyTaker{Store: servertest.Memory(t, asynctest.NewClock())}
-	d := servertest.Start(t, servertest.TakeLimits, waits(many, many.TakeMany))
+	d := servertest.Start(t, servertest.TakeLimits, waits(many, many))
 	s := d.Stream()
 	const messages, takes = 20, 900
 	go func() {
