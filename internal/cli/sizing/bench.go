@@ -12,8 +12,8 @@ const (
 	// More on a cluster, whose batches are smaller: cluster-256 less redis-256.
 	clusterMore = 4200 * time.Nanosecond
 	// The same where requests arrive on streams, as those of the Go client do.
-	memoryStreamRequest = 3500 * time.Nanosecond  // take-stream
-	redisStreamRequest  = 19600 * time.Nanosecond // take-stream-redis
+	memoryStreamRequest = 3000 * time.Nanosecond // take-stream
+	redisStreamRequest  = 6800 * time.Nanosecond // take-stream-redis
 	// Each further limit: half of redis-3-descriptors less redis-256.
 	furtherLimit = 3650 * time.Nanosecond
 

@@ -24,7 +24,7 @@ func TestSizingAsDocumented(t *testing.T) {
 func TestSizingShowsTheArithmetic(t *testing.T) {
 	for args, wants := range map[string][]string{
 		"--decisions 2000 --keys 10000 --store memory":             {"Daemon      1 with 1 CPU\n", "2,000 x 21.5 us = 0.04 CPUs", "memory.max_keys: 1000000, the default"},
-		"--decisions 2000 --keys 10000 --store memory --stream":    {"2,000 x 3.5 us = 0.01 CPUs"},
+		"--decisions 2000 --keys 10000 --store memory --stream":    {"2,000 x 3.0 us = 0.01 CPUs"},
 		"--decisions 5000 --keys 9000000":                          {"1 server, with a replica behind Sentinel", "5,000 x 13.0 us = 0.07 CPUs of its one", "memory.max_keys: 9000000"},
 		"--decisions 5000 --keys 9 --cluster --limits 3":           {"3 masters", "checked, then charged: x 2", "cluster: 30,000 x 25.4 us"},
 		"--decisions 5000 --keys 9 --cluster --limits 3 --one-tag": {"cluster: 15,000 x 25.4 us"},
