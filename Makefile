@@ -26,10 +26,10 @@ BUF         := $(TOOL) buf
 TEST_FLAGS  := -trimpath -shuffle=on -vet=off -p 3 -timeout 18m
 # What runs without the race detector is compiled once: with the flags of make build,
 # which lint, the image and the daemons of tests have too. make lint runs go vet.
-PLAIN_TEST  := CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) -p 2
-# Tests of daemons that are built without the race detector, as those of ./integration. It
-# would find only races in the tests themselves, and would slow down their attackers.
-BESIDE := ./integration/bench ./integration/kubernetes ./integration/xds
+PLAIN_TEST  := CGO_ENABLED=0 $(GO) test $(TEST_FLAGS)
+# Tests of daemons that are built without the race detector. It would find only races in the
+# tests themselves, and would slow down their attackers.
+OUTSIDE := ./integration ./integration/bench ./integration/kubernetes ./integration/xds
 # All other packages of go.work, at once.
 RACE_PACKAGES := $$($(GO) list work | grep -vE '/integration(/bench|/kubernetes|/xds)?$$')
 # Plain arithmetic: the race detector makes it eight times as slow, and has nothing to find
@@ -62,11 +62,9 @@ test: tools ## run every test, with the race detector
 	@# Tests build the daemon and the examples. What two build at the same moment is compiled twice.
 	@CGO_ENABLED=0 $(GO) build -trimpath work
 	$(GO) test -race $(TEST_FLAGS) $(RACE_PACKAGES)
-	@# Those of the daemon from outside take longest and often wait: all others run beside them.
-	$(PLAIN_TEST) ./integration & integration=$$!; $(PLAIN_TEST) $(BESIDE) $(ARITHMETIC) && \
-	(cd $(APART) && GOWORK=off $(PLAIN_TEST) ./...) && \
-	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|'); \
-	others=$$?; wait $$integration && exit $$others
+	$(PLAIN_TEST) $(OUTSIDE) $(ARITHMETIC)
+	cd $(APART) && GOWORK=off $(PLAIN_TEST) ./...
+	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: tools
 tools: # what the tests run
