@@ -14,21 +14,27 @@ var ErrAlone = errors.New("a call is to be decided alone")
 // others of this node. It is nil if the call is to be decided alone: unless it only takes,
 // and no part of it is decided without the store.
 func (d *Decider) NodeOf(c *Call) any {
-	if d.Many == nil || c.ID != "" || c.hasRefusal || len(c.Hits) == 0 || c.chargesUse() || c.hasRefunds() {
+	if d.Many == nil || !c.onlyTakes() {
 		return nil
 	}
 	return d.Many.NodeOf(c.Hits)
 }
 
+// onlyTakes reports whether all that a matched call needs is a Take of the store.
+func (c *Call) onlyTakes() bool {
+	return c.ID == "" && !c.hasRefusal && len(c.Hits) > 0 && !c.chargesUse() && !c.hasRefunds()
+}
+
 // DecideTogether decides calls of one caller, and of one node, as Decide does, but asks the
-// store about all of them at once. errs, which has an element for each and no error, gets how each ended.
+// store about all of them at once. errs, which has an element for each and no error, gets how
+// each ended.
 func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []error) {
 	pin := d.pins.enter(calls[0].pin)
 	defer pin.leave()
 	tenure, ok := d.Tenure.At(d.made.Add(calls[0].Began))
 	takes := make([]bucket.Take, 0, len(calls))
 	for i, c := range calls {
-		if !ok || d.Match(c) != nil || d.NodeOf(c) == nil || d.Refuses() != nil {
+		if !ok || d.Match(c) != nil || !c.onlyTakes() || d.Refuses() != nil {
 			errs[i] = ErrAlone // Decide will say why
 			continue
 		}
