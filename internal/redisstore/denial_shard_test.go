@@ -53,7 +53,7 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 			}
 			for range 2 {
 				now = now.Add(time.Second)
-				d.forgetEnded()
+				d.forgetEnded(now)
 			}
 			const little = 256 << 10
 			if left := heaptest.InUse() - before - counts; left > little {

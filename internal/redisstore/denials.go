@@ -34,11 +34,21 @@ type denials struct {
 	// counts of its keys have changed since Redis was asked. If keys share a count, the
 	// only effect is that more is forgotten.
 	changes [changeCounts]atomic.Uint32
+	// spell is odd while changes are counted, and goes up when that begins or ends. It
+	// ends when nothing has been denied for quietFor, since to count costs each take some
+	// 2 %, and begins with the next denial. A denial is told only in the spell in which
+	// Redis was asked about it, if that is odd: all changes since then were counted.
+	spell  atomic.Uint32
+	denied atomic.Bool // whether something was, since forgetEnded last looked
+	quiet  time.Time   // since when nothing was; only forgetEnded uses it
 }
 
 const (
 	denialShards = 16      // a power of two
 	changeCounts = 1 << 16 // a power of two
+
+	// quietFor is how long nothing is denied before changes are no longer counted.
+	quietFor = 10 * time.Second
 
 	// maxDenialHits is how many hits a group may have to be remembered.
 	maxDenialHits = 8
@@ -46,25 +56,26 @@ const (
 
 // denial is a group that was denied.
 type denial struct {
+	question
 	hits      []bucket.Hit
 	decisions []bucket.Decision
 	by        int       // the index of the hit denied for the longest time
-	changes   uint32    // the counts of its keys when Redis was asked
 	received  time.Time // when the reply came
 	until     time.Time // when the denial ends at the latest
 }
 
 // question is one that denials could not answer, so it goes to Redis.
 type question struct {
-	asked   time.Time
-	changes uint32 // the counts of its keys then
+	asked          time.Time
+	spell, changes uint32 // the spell and the counts of its keys then
 }
 
 // newDenials returns a memory of about this many bytes, which repeats a denial for as
 // long as lasts. The hashes of keys have the seed. clock turns a time of this machine
 // into the one that counts: the same, except in tests.
 func newDenials(lasts time.Duration, bytes int, seed maphash.Seed, clock func(time.Time) time.Time) *denials {
-	d := &denials{lasts: lasts, clock: clock, seed: seed}
+	d := &denials{lasts: lasts, clock: clock, seed: seed, quiet: time.Now()}
+	d.spell.Store(1)
 	for i := range d.shards {
 		d.shards[i].init(lasts, bytes/denialShards)
 	}
@@ -78,7 +89,10 @@ func (d *denials) known(now time.Time, r *script.Group) (question, bool) {
 	if d == nil {
 		return question{}, false
 	}
-	q := question{asked: d.clock(now)}
+	q := question{asked: d.clock(now), spell: d.spell.Load()}
+	if !isCounted(q.spell) {
+		return q, false
+	}
 	var last *denial // each of the hits may have one
 	for i, hash := range r.Hashes {
 		q.changes += d.changesOf(hash).Load()
@@ -87,7 +101,7 @@ func (d *denials) known(now time.Time, r *script.Group) (question, bool) {
 			last = k
 		}
 	}
-	if last == nil || last.changes != q.changes {
+	if last == nil || last.spell != q.spell || last.changes != q.changes {
 		return q, false
 	}
 	last.tell(q.asked, r.Decisions)
@@ -100,8 +114,10 @@ func (d *denials) learn(q question, r *script.Group, failed bool) {
 	if d == nil {
 		return
 	}
-	allowed := !failed && bucket.GroupAllowed(r.Hits, r.Decisions)
-	d.countChanges(r, failed, allowed)
+	allowed, spell := !failed && bucket.GroupAllowed(r.Hits, r.Decisions), d.spell.Load()
+	if isCounted(spell) {
+		d.countChanges(r, failed, allowed)
+	}
 	if failed || allowed || len(r.Hits) > maxDenialHits {
 		return
 	}
@@ -109,10 +125,22 @@ func (d *denials) learn(q question, r *script.Group, failed bool) {
 	if by < 0 {
 		return
 	}
+	d.noteDenied(spell)
 	// Redis decided later than it was asked, so it denies until then at least.
-	k := &denial{by: by, changes: q.changes, received: d.clock(time.Now()), until: q.asked.Add(lasts)}
+	k := &denial{question: q, by: by, received: d.clock(time.Now()), until: q.asked.Add(lasts)}
 	k.remember(r.Hits, r.Decisions)
 	d.shard(r.Hashes[by]).put(r.Hashes[by], k)
+}
+
+// noteDenied notes that something was denied, and begins to count changes if the spell
+// is one in which they are not counted.
+func (d *denials) noteDenied(spell uint32) {
+	if !d.denied.Load() {
+		d.denied.Store(true)
+	}
+	if !isCounted(spell) {
+		d.spell.CompareAndSwap(spell, spell+1)
+	}
 }
 
 // remembered returns the hit by which a denied group is to be remembered, and for how
@@ -159,7 +187,7 @@ func (d *denials) countChanges(r *script.Group, failed, allowed bool) {
 // changed notes that the keys with these hashes have changed, or may have changed. d
 // may be nil.
 func (d *denials) changed(hashes []uint64) {
-	if d == nil {
+	if d == nil || !isCounted(d.spell.Load()) {
 		return
 	}
 	for _, hash := range hashes {
@@ -169,7 +197,7 @@ func (d *denials) changed(hashes []uint64) {
 
 // forget does the same as changed, for keys whose states were deleted. d may be nil.
 func (d *denials) forget(keys []string) {
-	if d == nil {
+	if d == nil || !isCounted(d.spell.Load()) {
 		return
 	}
 	for _, key := range keys {
@@ -177,13 +205,22 @@ func (d *denials) forget(keys []string) {
 	}
 }
 
-// forgetEnded frees denials that have ended, at its second call at the latest.
-func (d *denials) forgetEnded() {
-	now := d.clock(time.Now())
+// forgetEnded frees denials that have ended, at its second call at the latest, and ends
+// the spell if nothing has been denied for quietFor. It is called by one goroutine.
+func (d *denials) forgetEnded(at time.Time) {
+	now := d.clock(at)
 	for i := range d.shards {
 		d.shards[i].forgetEnded(now)
 	}
+	if d.denied.Swap(false) {
+		d.quiet = at
+	}
+	if spell := d.spell.Load(); isCounted(spell) && at.Sub(d.quiet) >= quietFor {
+		d.spell.Store(spell + 1)
+	}
 }
+
+func isCounted(spell uint32) bool { return spell%2 == 1 }
 
 func (d *denials) shard(hash uint64) *denialShard { return &d.shards[hash%denialShards] }
 

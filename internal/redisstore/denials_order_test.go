@@ -71,6 +71,60 @@ func TestForgetOvertakesADenial(t *testing.T) {
 	}
 }
 
+// While nothing is denied changes are not counted. So what was asked or remembered before
+// such a time is not told after it, and the first denial after it is asked about again.
+func TestQuietTimeEndsDenials(t *testing.T) {
+	d := newDenials(time.Hour, DefaultDenialBytes, maphash.MakeSeed(), func(now time.Time) time.Time { return now })
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	hitsOf := func(key string) []bucket.Hit { return []bucket.Hit{{Limit: l, Key: []byte(key), Cost: 1}} }
+	ask := func(key string) (question, bool) {
+		return d.known(time.Now(), askedOf(d, hitsOf(key), make([]bucket.Decision, 1)))
+	}
+	learnDenied := func(key string, asked question) {
+		d.learn(asked, askedOf(d, hitsOf(key), []bucket.Decision{{RetryAfter: time.Hour, ResetAfter: time.Hour}}), false)
+	}
+	takes := map[string]func(key string){
+		"taken":     func(key string) { d.learn(question{}, askedOf(d, hitsOf(key), make([]bucket.Decision, 1)), false) },
+		"returned":  func(key string) { d.changed(hashesOf(d.seed, hitsOf(key))) },
+		"forgotten": func(key string) { d.forget([]string{key}) },
+		"left":      func(string) {},
+	}
+	now := time.Now()
+	for name, change := range takes {
+		t.Run(name, func(t *testing.T) {
+			asked, _ := ask(name)
+			learnDenied(name, asked)
+			d.forgetEnded(now) // has seen the denial
+			now = now.Add(quietFor - time.Nanosecond)
+			d.forgetEnded(now)
+			if _, known := ask(name); !known {
+				t.Fatal("the denial was forgotten too soon")
+			}
+			inFlight, _ := ask("in flight" + name)
+			now = now.Add(time.Nanosecond)
+			d.forgetEnded(now)
+			change(name)
+			change("in flight" + name)
+			first, known := ask(name)
+			if known {
+				t.Error("the denial is known while changes are not counted")
+			}
+			learnDenied(name, first)
+			learnDenied("in flight"+name, inFlight)
+			for _, key := range []string{name, "in flight" + name} {
+				again, known := ask(key)
+				if known {
+					t.Errorf("a denial of %q is known that was asked about before changes were counted", key)
+				}
+				learnDenied(key, again)
+				if _, known := ask(key); !known {
+					t.Errorf("the second denial of %q is not known", key)
+				}
+			}
+		})
+	}
+}
+
 // askedOf returns a request as denials get it.
 func askedOf(d *denials, hits []bucket.Hit, decisions []bucket.Decision) *script.Group {
 	return &script.Group{Hits: hits, Hashes: hashesOf(d.seed, hits), Decisions: decisions}

@@ -365,7 +365,7 @@ func (s *Store) forgetDenials() {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
-			s.denials.forgetEnded()
+			s.denials.forgetEnded(time.Now())
 		}
 	}
 }
