@@ -73,8 +73,8 @@ func (c *Call) cost(d *Descriptor) int64 {
 		return -1
 	}
 	hits := uint64(max(1, c.HitsAddend))
-	if d.HasHits {
-		hits = d.Hits
+	if d.HasHitsAddend {
+		hits = d.HitsAddend
 	}
 	cost := int64(min(hits, bucket.MaxCost))
 	if d.Refund {

@@ -48,8 +48,8 @@ type use struct {
 	Settled      []Settled
 
 	found *rules.Domain // nil if no limits have the domain
-	// Limits is the fingerprint of the rules that the call was matched with, or empty.
-	Limits string
+	// Fingerprint is the fingerprint of the rules that the call was matched with, or empty.
+	Fingerprint string
 
 	// Releases is set on a call that only frees the slots of its holders: of its
 	// descriptors those count that have a rule with holders, and whatever they say of
@@ -123,13 +123,13 @@ type Descriptor struct {
 	cost    int64
 	// Own, if it is set, replaces the limits of the rule.
 	Own Override
-	// Hits, if HasHits, replace the hits of the request.
-	Hits    uint64
-	HasHits bool
-	// Reports says that Hits are what was used: limits with bucket.PostpaidAuto
+	// HitsAddend, if HasHitsAddend, replaces that of the call.
+	HitsAddend    uint64
+	HasHitsAddend bool
+	// Reports says that HitsAddend is what was used: limits with bucket.PostpaidAuto
 	// are charged for them in full.
 	Reports bool
-	// Refund gives the hits back instead of taking them.
+	// Refund gives HitsAddend back instead of taking it.
 	Refund bool
 	// MoreEntries counts the entries beyond the bounds, which are not read.
 	MoreEntries int

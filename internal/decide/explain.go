@@ -291,7 +291,7 @@ func (x *explaining) verdict(o *Outcome) Verdict {
 func (d *Decider) Inspect(ctx context.Context, domain string, entries []bucket.Entry, id, owner string) (*Explanation, error) {
 	c := d.NewCall()
 	c.Domain, c.ID, c.Owner, c.isInspected = domain, id, owner, true
-	c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries, HasHits: true})
+	c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries, HasHitsAddend: true})
 	if err := c.Check(false); err != nil {
 		return nil, err
 	}

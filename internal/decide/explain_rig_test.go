@@ -69,7 +69,7 @@ func entries(text string) (all []bucket.Entry) {
 
 // asking returns a descriptor with this cost.
 func asking(text string, cost uint64) decide.Descriptor {
-	return decide.Descriptor{Entries: entries(text), Hits: cost, HasHits: true}
+	return decide.Descriptor{Entries: entries(text), HitsAddend: cost, HasHitsAddend: true}
 }
 
 // bringing is asking with numbers of its own.
@@ -256,9 +256,9 @@ func randomDescriptor(r *rand.Rand) decide.Descriptor {
 	}
 	d := asking(text, r.Uint64N(4))
 	if r.IntN(8) == 0 {
-		cost := d.Hits
+		cost := d.HitsAddend
 		d = bringing(text, uint64(r.IntN(6)), []time.Duration{10 * time.Second, time.Minute}[r.IntN(2)])
-		d.Hits = cost
+		d.HitsAddend = cost
 	}
 	return d
 }

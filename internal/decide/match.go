@@ -22,7 +22,7 @@ func (d *Decider) Match(c *Call) error {
 		return err
 	}
 	domain, assigned := rules.Domain(c.Domain), d.Assigned.Domain(c.Domain)
-	c.found, c.Limits = domain, rules.Fingerprint()
+	c.found, c.Fingerprint = domain, rules.Fingerprint()
 	for i := range c.Descriptors {
 		c.Outcomes = append(c.Outcomes, Outcome{})
 		o, asked := &c.Outcomes[i], &c.Descriptors[i]

@@ -49,10 +49,10 @@ func (c *Call) checkCosts() error {
 	any := false
 	for i := range c.Descriptors {
 		d := &c.Descriptors[i]
-		if d.HasHits && d.Hits > bucket.MaxCost {
-			return errorOf(Invalid, "descriptors[%d].cost: found %d; allowed: 0 to %d, what was used", i, d.Hits, int64(bucket.MaxCost))
+		if d.HasHitsAddend && d.HitsAddend > bucket.MaxCost {
+			return errorOf(Invalid, "descriptors[%d].cost: found %d; allowed: 0 to %d, what was used", i, d.HitsAddend, int64(bucket.MaxCost))
 		}
-		any = any || d.HasHits
+		any = any || d.HasHitsAddend
 	}
 	if !any {
 		return errorOf(Invalid, "descriptors: found no cost; a settlement says in the cost of a descriptor what was used, 0 for nothing")
@@ -102,7 +102,7 @@ func (d *Decider) Settle(ctx context.Context, c *Call) error {
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		for j := range o.Hits {
-			if c.Descriptors[i].HasHits && !o.Limits[j].Algorithm.HasHolders() {
+			if c.Descriptors[i].HasHitsAddend && !o.Limits[j].Algorithm.HasHolders() {
 				hits = append(hits, o.Hits[j])
 				c.Settled = append(c.Settled, Settled{Descriptor: i, Limit: j})
 			}

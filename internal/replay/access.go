@@ -140,7 +140,7 @@ func (a *access) read(line []byte, to *Record) error {
 	}
 	for i := range c.Descriptors {
 		d := &c.Descriptors[i]
-		to.Descriptors = append(to.Descriptors, decisionlog.Descriptor{Entries: d.Entries, Cost: int64(d.Hits), Doubtful: d.IsDoubtful})
+		to.Descriptors = append(to.Descriptors, decisionlog.Descriptor{Entries: d.Entries, Cost: int64(d.HitsAddend), Doubtful: d.IsDoubtful})
 	}
 	return nil
 }

@@ -171,7 +171,7 @@ func (r *recorder) giveBack(taken *decide.Call) {
 
 // asking returns a descriptor of "key=value,key=value" that costs so much.
 func asking(text string, cost int64) decide.Descriptor {
-	d := decide.Descriptor{Hits: uint64(max(cost, -cost)), HasHits: true, Refund: cost < 0}
+	d := decide.Descriptor{HitsAddend: uint64(max(cost, -cost)), HasHitsAddend: true, Refund: cost < 0}
 	for _, part := range strings.Split(text, ",") {
 		key, value, _ := strings.Cut(part, "=")
 		d.Entries = append(d.Entries, bucket.Entry{Key: key, Value: value})
@@ -307,7 +307,7 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 			for j := range descriptors {
 				d := &descriptors[j]
 				d.Refund, d.Reports, d.IsDoubtful = false, false, false
-				d.HasHits = j == len(descriptors)-1 || random.IntN(4) > 0
+				d.HasHitsAddend = j == len(descriptors)-1 || random.IntN(4) > 0
 			}
 			r.settle(id, owner, descriptors...)
 		default:

@@ -130,8 +130,8 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 		from := &l.Descriptors[i]
 		c.Descriptors = append(c.Descriptors, decide.Descriptor{})
 		to := &c.Descriptors[i]
-		to.Entries, to.HasHits, to.Reports, to.IsDoubtful, to.Refund = from.Entries, !from.Kept, from.Reports, from.Doubtful, from.Cost < 0
-		to.Hits = uint64(max(from.Cost, -from.Cost))
+		to.Entries, to.HasHitsAddend, to.Reports, to.IsDoubtful, to.Refund = from.Entries, !from.Kept, from.Reports, from.Doubtful, from.Cost < 0
+		to.HitsAddend = uint64(max(from.Cost, -from.Cost))
 		if own := ownNumbers(from); own != nil {
 			to.Own = decide.Override{
 				Set: true, Requests: uint64(own.Requests), Period: own.Period, Burst: burstOf(own), Names: &ownNames,

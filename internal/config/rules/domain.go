@@ -67,16 +67,16 @@ func (d *Domain) Rules() []*Rule { return d.rules }
 // MaxLimits is how many limits a descriptor has at most.
 func (d *Domain) MaxLimits() int { return d.maxLimits }
 
-// Places returns the rules in file order, each with its plans.
-func (d *Domain) Places() []*Rule {
+// RulesWithPlans returns the rules in file order, each with its plans.
+func (d *Domain) RulesWithPlans() []*Rule {
 	all := make([]*Rule, 0, len(d.rules))
 	for _, r := range d.rules {
-		place := r
+		head := r
 		if r.Plan != "" {
-			place = r.of
+			head = r.of
 		}
-		if len(all) == 0 || all[len(all)-1] != place {
-			all = append(all, place)
+		if len(all) == 0 || all[len(all)-1] != head {
+			all = append(all, head)
 		}
 	}
 	return all
@@ -130,9 +130,9 @@ func (d *Domain) Place(entries []bucket.Entry) (value string, ok bool) {
 	return "", false
 }
 
-// PlaceOf returns where a descriptor begins.
-func (d *Domain) PlaceOf(n *Node) (file string, line int) {
-	top := &n.place
+// PositionOf returns where a descriptor begins.
+func (d *Domain) PositionOf(n *Node) (file string, line int) {
+	top := &n.position
 	for top.up != nil && top.up.up != nil {
 		top = top.up
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 )
 
-// Node is a descriptor of limits files, or the root of a domain.
+// Node is a node of the tree of a domain's limits: an entry of limits files, with what lies
+// below it. The root has no entry.
 type Node struct {
-	place
+	position
 	// exact and keys lead to the next level.
 	exact map[bucket.Entry]*Node
 	keys  []Key
@@ -23,7 +24,7 @@ type Node struct {
 // NewNode returns a descriptor that is not yet reachable from the one above. line is
 // where it begins or, if a program made the list, the index of the item, from 0.
 func NewNode(up *Node, entry bucket.Entry, line int32) *Node {
-	return &Node{place: place{up: &up.place, entry: entry, line: line}}
+	return &Node{position: position{up: &up.position, entry: entry, line: line}}
 }
 
 // Entry returns its entry as in the file: the value may be a pattern, or empty for a bare
@@ -227,8 +228,8 @@ func (n *Node) Seal() {
 // setRule gives the descriptor a rule.
 func (n *Node) setRule(r *Rule) {
 	n.rule = r
-	r.place = &n.place
-	r.Each(func(each *Rule) { each.place = &n.place })
+	r.position = &n.position
+	r.Each(func(each *Rule) { each.position = &n.position })
 }
 
 // Unite adds what another node with the same entry has: its rule, or what is below it.
@@ -241,14 +242,14 @@ func (n *Node) Unite(other *Node) {
 	}
 	n.exact, n.keys, n.index = other.exact, other.keys, other.index
 	for _, below := range n.exact {
-		below.up = &n.place
+		below.up = &n.position
 	}
 	for i := range n.keys {
 		for _, below := range n.keys[i].patterns.nodes {
-			below.up = &n.place
+			below.up = &n.position
 		}
 		if bare := n.keys[i].bare; bare != nil {
-			bare.up = &n.place
+			bare.up = &n.position
 		}
 	}
 }

@@ -59,7 +59,7 @@ type Rule struct {
 	// clock; 0 if that was before its first load.
 	Since int64
 
-	place *place
+	position *position
 	// of is the rule whose plan it is, or nil.
 	of *Rule
 }
@@ -74,14 +74,14 @@ func (r *Rule) Path() string {
 // AppendPath appends it to dst.
 func (r *Rule) AppendPath(dst []byte) []byte {
 	var room [8]bucket.Entry
-	dst = appendPathText(dst, r.place.appendEntries(room[:0]))
+	dst = appendPathText(dst, r.position.appendEntries(room[:0]))
 	return append(dst, r.PlanNote()...)
 }
 
 // IsAt reports whether a path is that of the rule, or of the rule whose plan it is.
 func (r *Rule) IsAt(path string) bool {
-	place := PathText(r.Entries())
-	return place+r.PlanNote() == path || place == path
+	at := PathText(r.Entries())
+	return at+r.PlanNote() == path || at == path
 }
 
 // Entries returns the entries that lead to the rule, as in the file: a value may be a
@@ -89,7 +89,7 @@ func (r *Rule) IsAt(path string) bool {
 func (r *Rule) Entries() []bucket.Entry { return r.AppendEntries(nil) }
 
 // AppendEntries appends them to dst.
-func (r *Rule) AppendEntries(dst []bucket.Entry) []bucket.Entry { return r.place.appendEntries(dst) }
+func (r *Rule) AppendEntries(dst []bucket.Entry) []bucket.Entry { return r.position.appendEntries(dst) }
 
 // Plans are what a rule has instead of its own limits: who has which plan is assigned at
 // run time.

@@ -50,7 +50,7 @@ func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add 
 	}
 	for _, d := range rules.Domains() {
 		shown := &adminv1.Domain{
-			Name: d.Name, Place: &adminv1.Place{File: d.File, Line: uint32(d.Line)}, Rules: uint32(len(d.Places())),
+			Name: d.Name, Place: &adminv1.Place{File: d.File, Line: uint32(d.Line)}, Rules: uint32(len(d.RulesWithPlans())),
 			HashTag: d.HashTag, Unmatched: adminv1.Unmatched_UNMATCHED_ALLOW, Keys: outermostKeys(d),
 		}
 		if a.Assignments != nil {
@@ -118,7 +118,7 @@ func placesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, e
 		}
 		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", words.Entries(entries))
 	}
-	places := domain.Places()
+	places := domain.RulesWithPlans()
 	if r.GetPath() == "" {
 		if n := len(places); n > maxRulesShown {
 			return nil, status.Errorf(codes.ResourceExhausted, "the domain has %d rules, and an answer has at most %d: name a path", n, maxRulesShown)

@@ -119,7 +119,7 @@ func readAuthDescriptor(c *decide.Call, asked *forwardauth.Descriptor, r *authRe
 			continue
 		}
 		c.Descriptors = append(c.Descriptors, decide.Descriptor{
-			Entries: c.Entries[start:len(c.Entries):len(c.Entries)], Hits: uint64(asked.Cost), HasHits: true, IsDoubtful: combinations > 1,
+			Entries: c.Entries[start:len(c.Entries):len(c.Entries)], HitsAddend: uint64(asked.Cost), HasHitsAddend: true, IsDoubtful: combinations > 1,
 		})
 	}
 	return true

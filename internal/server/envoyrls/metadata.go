@@ -91,8 +91,8 @@ func appendDescriptor(dst []byte, d *decide.Descriptor) []byte {
 			return wire.EndMessage(dst, start)
 		})
 	})
-	if d.HasHits {
-		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(d.Hits)) })
+	if d.HasHitsAddend {
+		dst = appendField(dst, "hitsAddend", func(dst []byte) []byte { return appendDouble(dst, float64(d.HitsAddend)) })
 	}
 	if d.Own.Set {
 		dst = appendField(dst, "limit", func(dst []byte) []byte {

@@ -65,8 +65,8 @@ func (c *envoyCall) unmarshalDescriptor(message string) error {
 			d.Own.Set = true
 			err = limit.unmarshal(f.Bytes)
 		case f.Is(3, wire.Bytes):
-			d.HasHits, d.Reports = true, true
-			err = unmarshalValue(&d.Hits, f.Bytes)
+			d.HasHitsAddend, d.Reports = true, true
+			err = unmarshalValue(&d.HitsAddend, f.Bytes)
 		case f.Is(4, wire.Varint):
 			d.Refund = f.Varint != 0
 		}

@@ -65,7 +65,7 @@ func FuzzRequestBytes(f *testing.F) {
 		}
 		for i, d := range want.GetDescriptors() {
 			got := c.Descriptors[i]
-			want := decide.Descriptor{Hits: d.GetHitsAddend().GetValue(), HasHits: d.GetHitsAddend() != nil, Refund: d.GetIsNegativeHits()}
+			want := decide.Descriptor{HitsAddend: d.GetHitsAddend().GetValue(), HasHitsAddend: d.GetHitsAddend() != nil, Refund: d.GetIsNegativeHits()}
 			if l := d.GetLimit(); l != nil {
 				want.Own = decide.Override{
 					Set: true, Requests: uint64(l.GetRequestsPerUnit()), Names: &limitNames,
@@ -74,7 +74,7 @@ func FuzzRequestBytes(f *testing.F) {
 				// Other tests check the periods.
 				want.Own.Period, want.Own.Invalid = got.Own.Period, got.Own.Invalid
 			}
-			if got.Own != want.Own || got.Hits != want.Hits || got.HasHits != want.HasHits || got.Refund != want.Refund ||
+			if got.Own != want.Own || got.HitsAddend != want.HitsAddend || got.HasHitsAddend != want.HasHitsAddend || got.Refund != want.Refund ||
 				len(got.Entries) != len(d.GetEntries()) {
 				t.Fatalf("descriptor %d: %+v, want %v", i, got, d)
 			}

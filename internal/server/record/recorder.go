@@ -100,7 +100,7 @@ func (r *Recorder) Record(q *Request) {
 // fill makes the line of a request, and returns its moment.
 func (s *scratch) fill(q *Request, now int64) int64 {
 	l := &s.line
-	l.At, l.API, l.Limits, l.Domain, l.TraceID = now, q.API, q.Limits, q.Domain, q.TraceID
+	l.At, l.API, l.Limits, l.Domain, l.TraceID = now, q.API, q.Fingerprint, q.Domain, q.TraceID
 	l.Degraded = q.IsUnsure
 	failed := q.Code != codes.OK
 	switch {
@@ -149,7 +149,7 @@ func (s *scratch) fill(q *Request, now int64) int64 {
 		case q.IsGivenBack:
 			s.givenBack(d, o, q.TakenAt[min(o.First, len(q.TakenAt)):])
 		case q.IsSettlement:
-			d.Kept = !asked.HasHits
+			d.Kept = !asked.HasHitsAddend
 			s.settled(d, q, i)
 		default:
 			d.Result = ResultOf(q.Call, o)

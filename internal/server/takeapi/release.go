@@ -34,7 +34,7 @@ func (c takeCall) toRelease() {
 	c.ID, c.HasSettleWithin = "", false
 	for i := range c.Descriptors {
 		d := &c.Descriptors[i]
-		d.Own, d.HasHits, d.Hits, d.Refund = decide.Override{}, true, 1, true
+		d.Own, d.HasHitsAddend, d.HitsAddend, d.Refund = decide.Override{}, true, 1, true
 	}
 }
 

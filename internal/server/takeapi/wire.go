@@ -57,7 +57,7 @@ func (c takeCall) unmarshalAsked(message string) error {
 			e.Key, e.Value, err = wire.Pair(f.Bytes, false)
 			c.Entries = append(c.Entries, e)
 		case f.Is(2, wire.Varint):
-			d.HasHits, d.Hits = true, f.Varint
+			d.HasHitsAddend, d.HitsAddend = true, f.Varint
 		case f.Is(3, wire.Bytes):
 			d.Own.Set = true
 			err = limit.unmarshal(f.Bytes)

@@ -64,8 +64,8 @@ func (c takeCall) asRead() *ratelimitv1.TakeRequest {
 	}
 	for i := range c.Descriptors {
 		from, d := &c.Descriptors[i], new(ratelimitv1.Descriptor)
-		if from.HasHits {
-			d.Cost = proto.Uint64(from.Hits)
+		if from.HasHitsAddend {
+			d.Cost = proto.Uint64(from.HitsAddend)
 		}
 		if o := from.Own; o.Set {
 			d.Numbers = &ratelimitv1.Numbers{Requests: o.Requests, Burst: o.Burst, Period: durationpb.New(o.Period)}

@@ -386,7 +386,7 @@ func (t *tracer) apart(entries []bucket.Entry) string {
 func hasRule(n *rules.Node) bool { return n.Rule() != nil }
 
 // where returns the file and line of a descriptor.
-func (t *tracer) where(n *rules.Node) string { return yamlfile.FileLine(t.domain.PlaceOf(n)) }
+func (t *tracer) where(n *rules.Node) string { return yamlfile.FileLine(t.domain.PositionOf(n)) }
 
 func textOf(entries []bucket.Entry) int {
 	n := 0

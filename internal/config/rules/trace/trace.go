@@ -158,7 +158,7 @@ func (t *tracer) level(n, chosen *rules.Node, e bucket.Entry, whyNot string) Lev
 		if child == chosen {
 			why = whyNot
 		}
-		file, line := t.domain.PlaceOf(child)
+		file, line := t.domain.PositionOf(child)
 		l.Candidates = append(l.Candidates, Candidate{
 			Entry: shownEntry(child.Entry()), File: file, Line: line, Matched: child == chosen && why == "", WhyNot: why, at: child.Entry(),
 		})

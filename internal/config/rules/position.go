@@ -7,10 +7,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// place is the position of a descriptor in the limits.
-type place struct {
+// position is where a descriptor is in the limits.
+type position struct {
 	// up is that of the descriptor above, nil at the root of a domain.
-	up *place
+	up *position
 	// entry is as in the file: the value may be a pattern, or empty for a bare key.
 	entry bucket.Entry
 	// line is where it begins or, if a program made the list, the index of the item, from
@@ -22,7 +22,7 @@ type place struct {
 }
 
 // appendEntries appends the entries that lead to the descriptor.
-func (p *place) appendEntries(dst []bucket.Entry) []bucket.Entry {
+func (p *position) appendEntries(dst []bucket.Entry) []bucket.Entry {
 	begin := len(dst)
 	for ; p != nil && p.up != nil; p = p.up {
 		dst = append(dst, p.entry)
