@@ -48,8 +48,8 @@ type algorithm struct {
 	// giveBack gives the demand's cost back, which is all or a part of what a hit took.
 	// before is what its caller took earlier and still has, if that is known.
 	giveBack func(l *Limit, s *State, clock int64, demand Demand, took, before Portion)
-	// level is what counts of a state at clock, in units of a bucket or else in costs; nil
-	// if a hit with a cost is no charge.
+	// level returns how much of a state still counts at clock, in units of a bucket or else
+	// in costs; nil if a hit with a cost is no charge.
 	level func(l *Limit, s *State, clock int64) int64
 	// remaining is what remains by a state that was just written.
 	remaining func(l *Limit, s *State) int64
@@ -106,6 +106,9 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 // IsBucket reports whether the algorithm is one of the three that drain
 // continuously and so have a burst.
 func (a Algorithm) IsBucket() bool { return a.isKnown() && algorithms[a].hasBurst }
+
+// MaxRequests returns the most requests that a limit of the algorithm may have.
+func (a Algorithm) MaxRequests() int64 { return algorithms[a].maxRequests }
 
 // HasHolders reports whether hits on limits of the algorithm name holders.
 func (a Algorithm) HasHolders() bool { return a.isKnown() && algorithms[a].hasHolders }

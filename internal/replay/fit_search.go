@@ -208,10 +208,7 @@ func (s *search) exact(requests int64) (exact, burst int64) {
 
 // requests returns the smallest ones that suffice.
 func (s *search) requests() (n int64, ok bool) {
-	maxRequests := int64(bucket.MaxRequests)
-	if s.limit.Algorithm == bucket.SlidingLog {
-		maxRequests = bucket.MaxLogRequests
-	}
+	maxRequests := s.limit.Algorithm.MaxRequests()
 	low, high := int64(0), min(maxRequests, max(1, s.limit.Requests))
 	for !s.with(s.exact(high)) {
 		if high == maxRequests {

@@ -225,7 +225,17 @@ func TestTheSchemaNamesEveryField(t *testing.T) {
 		t.Errorf("%s is not set here", name)
 	}
 	schema := servertest.LineSchema(t)
-	for _, l := range []decisionlog.Line{decision, loaded} {
+	lines := []decisionlog.Line{decision, loaded}
+	for _, a := range bucket.Algorithms() {
+		by := limit
+		by.Numbers = &decisionlog.Numbers{Algorithm: a.String()}
+		asked := decision.Descriptors[0]
+		asked.Limits = []decisionlog.Limit{by}
+		of := decision
+		of.Descriptors = []decisionlog.Descriptor{asked}
+		lines = append(lines, of)
+	}
+	for _, l := range lines {
 		if err := servertest.Validate(schema, string(l.AppendJSON(nil))); err != nil {
 			t.Error(err)
 		}

@@ -159,5 +159,5 @@ makers[CONCURRENCY] = function(_, capacity, hold)
     if who.holds and who.ends == taken + hold then return release(who, now) end
   end
 
-  return decide, charge, give_back, true
+  return decide, charge, give_back, 1, true
 end

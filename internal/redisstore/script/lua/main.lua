@@ -45,13 +45,10 @@ end
 
 local function new_limit(start)
   local algorithm, charging, capacity, a, b, c, d = unpack_doubles('<ddddddd', ARGV[2], start)
-  local decide, charge, give_back, releases = makers[algorithm](charging, capacity, a, b, c, d)
+  local decide, charge, give_back, unit, releases = makers[algorithm](charging, capacity, a, b, c, d)
   -- The sign of the costs that are charged whatever their request gets, or 0.
   local anyway = releases and -1 or charging ~= CHARGES_ADMITTED and 1 or 0
-  local is_bucket = algorithm == TOKEN_BUCKET or algorithm == GCRA or algorithm == LEAKY_BUCKET
-  -- How many units of a level are a cost of 1.
-  local unit = is_bucket and b or 1
-  return {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit}
+  return {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit or 1}
 end
 
 local limits = {}

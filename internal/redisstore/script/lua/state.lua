@@ -27,21 +27,22 @@
 -- All moments are microseconds since the epoch; the fields mean the same as those of
 -- State in Go. No value means that there is nothing to remember.
 --
--- makers has a function for each algorithm, and for fixed_window with a calendar. From charging, capacity and the numbers of a
--- limit it makes the three steps of step.go, and says whether hits name holders, so that
--- a negative cost is charged whatever its request gets. States go in and out packed;
--- HOLDERS in place of a value means a sorted set that a step has written, and has, by
--- key, the moment when that is forgotten. When it expires is only for its reset, which
--- counts from the key's own moment.
+-- makers has a function for each algorithm, and for fixed_window with a calendar. From
+-- charging, capacity and the numbers of a limit it makes the three steps of step.go. It
+-- also returns how many units of a level are a cost of 1, if not one, and whether hits
+-- name holders, so that a negative cost is charged whatever its request gets. States go
+-- in and out packed. HOLDERS in place of a value means a sorted set that a step has
+-- written. HOLDERS[key] is the moment when Redis may forget the set; the moment that the
+-- step returns is only for the reset, which counts from the key's own moment.
 --   decide(value, cost, who)  returns remaining, retry, reset, wait, at, and for the
 --     other two steps level and rest: what the state holds at that moment, and
 --     what else they need of it. Of a concurrency, wait is FreeAtLatest where retry is
---     UNKNOWN, the Released of a release, and the Renewal of a take. Nothing, if value cannot be read. If a wrong
---     clock wrote it: nil, the value that Mend in Go makes of it, and the moment
---     when that expires; the caller keeps this value and decides on it. If its limit
---     came with windows that this moment is not in: nil, nil, and the moment. who is nil,
---     or, for a hit that may name a holder, its key and holder, and what is pending
---     in its request.
+--     UNKNOWN, the Released of a release, and the Renewal of a take. It returns nothing
+--     if value cannot be read. If a wrong clock wrote it: nil, the value that Mend in Go
+--     makes of it, and the moment when that expires; the caller keeps this value and
+--     decides on it. If its limit came with windows that this moment is not in: nil,
+--     nil, and the moment. who is nil, or, for a hit that may name a holder, its key and
+--     holder, and what is pending in its request.
 --   charge(cost, level, at, value, rest)  returns the value to keep, or false
 --     if there is nothing to remember; the moment when it expires; what remains;
 --     and the hit's moment, if it differs from at. Nothing, if the state stays as

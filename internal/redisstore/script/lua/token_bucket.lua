@@ -106,7 +106,7 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
     return write(at, rest < debt and debt - rest or 0)
   end
 
-  return decide, charge, give_back
+  return decide, charge, give_back, unit
 end
 
 makers[TOKEN_BUCKET] = function(...) return new_bucket(false, ...) end
