@@ -128,7 +128,7 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 // keeps his slot, and never do more work than may.
 func TestSlotsWhileDaemonsRestart(t *testing.T) {
 	t.Parallel()
-	flags := slotStores(t, "4s")["redis"]
+	flags := slotStores(t, "8s")["redis"]
 	daemons := []*daemon{start(t, flags...), start(t, flags...)}
 	at := []string{daemons[0].grpc, daemons[1].grpc}
 	target := strings.Join(at, ",")
@@ -154,7 +154,7 @@ func TestSlotsWhileDaemonsRestart(t *testing.T) {
 					}
 					pause := time.Millisecond
 					if n%10 == 0 {
-						pause = 7 * time.Second
+						pause = 9 * time.Second // longer than the hold
 						long.Add(1)
 					}
 					select {
