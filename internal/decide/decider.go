@@ -44,7 +44,8 @@ type Options struct {
 	Bills BillReader
 	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
-	// Loading returns why the assignments are not known yet, or nil; it may be nil.
+	// Loading returns why the assignments are not known yet, or nil. If Loading itself is
+	// nil, they always are.
 	Loading func() error
 	Modes   Modes
 	Bounds  Bounds

@@ -11,8 +11,8 @@ import (
 var ErrAlone = errors.New("a call is to be decided alone")
 
 // NodeOf returns the node that decides a matched call, which may be decided together with
-// others of this node. It is nil if the call is to be decided alone: unless it only takes,
-// and no part of it is decided without the store.
+// others of this node. It is nil if the call must be decided alone: it does more than take,
+// or a part of it is decided without the store.
 func (d *Decider) NodeOf(c *Call) any {
 	if d.Many == nil || !c.onlyTakes() {
 		return nil

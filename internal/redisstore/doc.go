@@ -25,12 +25,13 @@
 // # Denials
 //
 // A client that keeps asking costs Redis one command a second instead of one a request.
-// A take, a refund or a give-back through this daemon from any limit of a remembered
-// request ends the memory at once. One through another daemon takes effect within
-// DenialMemory: until then the answer is the earlier denial, with what remained and the
-// retry time of that moment, though the other daemon may have taken what was left.
-// Requests with refunds, with charges of what was used, with holders, or with more than
-// 8 limits are not remembered.
+// A take, a refund or a give-back through this daemon from any limit of a denied request
+// makes the store forget the denial at once. One through another daemon takes effect
+// within DenialMemory: until then the answer is the earlier denial, with what remained
+// and the retry time of that moment, though the other daemon may have taken what was
+// left. Requests with refunds, with charges of what was used, with quotas, with holders,
+// or with more than 8 limits are not remembered, nor is the first denial after some
+// seconds without any.
 //
 // # Several hash tags of a cluster
 //
@@ -42,8 +43,8 @@
 //
 // # Batches
 //
-// There is no timer: an idle node is asked at once, by the caller itself, and what
-// comes while Batch.InFlight batches are away goes with the next one. So batches grow
+// There is no timer: an idle node is asked at once, by the caller itself if it has time
+// for the whole timeout, and what comes while Batch.InFlight batches are away goes with the next one. So batches grow
 // with the load. More batches in flight cost more commands per decision and rarely
 // help. With a size of 1, each request is a command as soon as there is a connection.
 //
@@ -51,7 +52,7 @@
 // requests, as on a hot key, are sent as one with their number; the script decides them
 // one after the other, so each gets what it would have got alone. Requests that name
 // holders are not joined, since they differ. A take is sent again only if Redis said
-// that it did not run: NOSCRIPT, MOVED, ASK, TRYAGAIN, or by the script, below.
+// that it did not run: NOSCRIPT, MOVED, ASK, TRYAGAIN, or what the script says, below.
 //
 // # Windows by calendar
 //
@@ -64,7 +65,8 @@
 // # Deadlines
 //
 // Redis has the timeout of the connection, or four fifths of the caller's remaining
-// time if that is less. Requests without an answer by then are abandoned, and the
-// fallback decides them. A request over several tags that lost a race may take as long
+// time if that is less. Whoever sends a batch notices by its timeout, the callers who
+// wait by the batcher's watch, and while the breaker is open nobody waits. Requests
+// without an answer by then are abandoned, and the fallback decides them. A request over several tags that lost a race may take as long
 // again, to give back.
 package redisstore

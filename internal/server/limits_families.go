@@ -22,7 +22,7 @@ func (c *limitsCollector) families() []scrape.Family {
 	return []scrape.Family{
 		{
 			Name:   "ratelimitd_unmatched_descriptors_total",
-			Help:   "Descriptors that no rule is for, or no plan, by what they got; those of unknown domains have none. Domains that never had one have no series.",
+			Help:   "Descriptors without a rule, or without a plan, by what they got. Those of unknown domains have an empty domain. Domains that never had one have no series.",
 			Labels: []string{"domain", "result"},
 			Each:   func(s *scrape.Series) { writeUnmatched(s, domains, c.unknownDomains.Load()) },
 		},

@@ -48,7 +48,7 @@ func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *r
 		}, []string{"method", "code"}),
 		ownLimits: decide.NewResults(factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_override_decisions_total",
-			Help: "Descriptors that no rule is for and that brought a limit of their own, by what they got themselves.",
+			Help: "Descriptors without a rule that brought a limit of their own, by what they got themselves.",
 		}, []string{"result"})),
 		settlements: newSettlementCounts(factory),
 		unsure: factory.NewCounter(prometheus.CounterOpts{
@@ -57,7 +57,7 @@ func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *r
 		}),
 		cut: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_connections_cut_total",
-			Help: "Connections that were closed because they held the most of request_memory for the requests that they finished.",
+			Help: "Connections that were closed because they held the most of request_memory for each request that they had finished.",
 		}),
 		panics: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_panics_total",

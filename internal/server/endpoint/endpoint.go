@@ -63,7 +63,8 @@ func (e *Endpoint) Answer(ctx context.Context, c *decide.Call, back *GiveBack) e
 }
 
 // Answers answers several calls that began together, one after the other, and counts them
-// together at their end: the clock and the counters cost as much as a part of a decision.
+// together at their end: to read the clock and to count each of them would cost a few
+// percent of a decision.
 type Answers struct {
 	*Endpoint
 	began   time.Duration

@@ -15,9 +15,9 @@ import (
 // all of them are.
 const maxTogether = 64
 
-// answerTogether answers items while the store waits: most of them by one question to each
-// node of it, if it takes several at a time, and each of the others by alone, at the same
-// time. ended gets those of one question; several goroutines may call it.
+// answerTogether answers items of a store that waits for something else. It joins those
+// that it can into one question to each node, and answers each of the others by alone, at
+// the same time. ended gets the items of one question; several goroutines may call it.
 func (a *API) answerTogether(ctx context.Context, items []*item, alone func(*item), ended func(...*item)) {
 	if len(items) == 1 {
 		alone(items[0])
