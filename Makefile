@@ -30,8 +30,10 @@ PLAIN_TEST  := CGO_ENABLED=0 $(GO) test $(TEST_FLAGS)
 # Tests of daemons that are built without the race detector. It would find only races in the
 # tests themselves, and would slow down their attackers.
 OUTSIDE := ./integration ./integration/bench ./integration/kubernetes ./integration/xds
-# All other packages of go.work, at once.
-RACE_PACKAGES := $$($(GO) list work | grep -vE '/integration(/bench|/kubernetes|/xds)?$$')
+# All other packages of go.work, at once. Those that take longest begin first, so that none
+# of them is left alone at the end.
+LONG := ./internal/redisstore ./internal/assign/redislog ./internal/server/endpoint ./internal/replay ./internal/server/adminapi
+RACE_PACKAGES := $(LONG) $$($(GO) list work | grep -vE '/integration(/bench|/kubernetes|/xds)?$$')
 # Plain arithmetic: the race detector makes it eight times as slow, and has nothing to find
 # there. So it does less with it (see racetest), and all of it without.
 ARITHMETIC := ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
