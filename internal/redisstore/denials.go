@@ -35,19 +35,21 @@ type denials struct {
 	// only effect is that more is forgotten.
 	changes [changeCounts]atomic.Uint32
 	// spell is odd while changes are counted, and goes up when that begins or ends. It
-	// ends when nothing has been denied for quietFor, since to count costs each take some
-	// 2 %, and begins with the next denial. A denial is told only in the spell in which
-	// Redis was asked about it, if that is odd: all changes since then were counted.
+	// ends when nothing that can be remembered has been denied for quietFor, since to
+	// count costs each take some 2 %, and begins with the next denial. A denial is told
+	// only in the spell in which Redis was asked about it, if that is odd: all changes
+	// since then were counted, since each looks at the spell after it was made.
 	spell  atomic.Uint32
 	denied atomic.Bool // whether something was, since forgetEnded last looked
-	quiet  time.Time   // since when nothing was; only forgetEnded uses it
+	quiet  time.Time   // when forgetEnded last found that something was
 }
 
 const (
 	denialShards = 16      // a power of two
 	changeCounts = 1 << 16 // a power of two
 
-	// quietFor is how long nothing is denied before changes are no longer counted.
+	// quietFor is how long nothing is denied before changes are no longer counted: far
+	// longer than denials last.
 	quietFor = 10 * time.Second
 
 	// maxDenialHits is how many hits a group may have to be remembered.
@@ -126,6 +128,9 @@ func (d *denials) learn(q question, r *script.Group, failed bool) {
 		return
 	}
 	d.noteDenied(spell)
+	if q.spell != spell || !isCounted(spell) {
+		return // it would never be told
+	}
 	// Redis decided later than it was asked, so it denies until then at least.
 	k := &denial{question: q, by: by, received: d.clock(time.Now()), until: q.asked.Add(lasts)}
 	k.remember(r.Hits, r.Decisions)
@@ -133,7 +138,8 @@ func (d *denials) learn(q question, r *script.Group, failed bool) {
 }
 
 // noteDenied notes that something was denied, and begins to count changes if the spell
-// is one in which they are not counted.
+// is one in which they are not counted. It does so in this order, so that forgetEnded does
+// not end a spell that has just begun.
 func (d *denials) noteDenied(spell uint32) {
 	if !d.denied.Load() {
 		d.denied.Store(true)
@@ -212,11 +218,12 @@ func (d *denials) forgetEnded(at time.Time) {
 	for i := range d.shards {
 		d.shards[i].forgetEnded(now)
 	}
-	if d.denied.Swap(false) {
+	spell := d.spell.Load() // before denied, see noteDenied
+	if d.denied.Load() && d.denied.Swap(false) {
 		d.quiet = at
 	}
-	if spell := d.spell.Load(); isCounted(spell) && at.Sub(d.quiet) >= quietFor {
-		d.spell.Store(spell + 1)
+	if isCounted(spell) && at.Sub(d.quiet) >= quietFor {
+		d.spell.Store(spell + 1) // nobody else ends a spell
 	}
 }
 

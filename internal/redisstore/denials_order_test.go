@@ -3,6 +3,10 @@ package redisstore
 import (
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +126,132 @@ func TestQuietTimeEndsDenials(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A change counts by the spell in which it ended, and in each later spell.
+func TestChangesCountInEachSpell(t *testing.T) {
+	d := newDenials(time.Hour, DefaultDenialBytes, maphash.MakeSeed(), func(now time.Time) time.Time { return now })
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	group := func(key string, retry time.Duration) *script.Group {
+		return askedOf(d, []bucket.Hit{{Limit: l, Key: []byte(key), Cost: 1}}, []bucket.Decision{{RetryAfter: retry, ResetAfter: retry}})
+	}
+	ask := func(key string) (question, bool) { return d.known(time.Now(), group(key, 0)) }
+	learn := func(key string, q question, retry time.Duration) { d.learn(q, group(key, retry), false) }
+	now := time.Now()
+	pass := func() {
+		for range 2 { // the first sees the last denial
+			now = now.Add(quietFor)
+			d.forgetEnded(now)
+		}
+	}
+
+	pass()
+	taking, _ := ask("a") // while changes are not counted
+	begins, _ := ask("other")
+	learn("other", begins, time.Hour)
+	denying, _ := ask("a")
+	learn("a", denying, time.Hour)
+	if _, known := ask("a"); !known {
+		t.Error("a denial is not known")
+	}
+	learn("a", taking, 0)
+	if _, known := ask("a"); known {
+		t.Error("a denial is known after a take that began before changes were counted")
+	}
+
+	denying, _ = ask("a")
+	learn("a", denying, time.Hour)
+	pass()
+	begins, _ = ask("other")
+	learn("other", begins, time.Hour)
+	if _, known := ask("a"); known {
+		t.Error("a denial of an earlier spell is known")
+	}
+	for name, change := range map[string]func(){
+		"a take":       func() { learn("a", taking, 0) },
+		"a give-back":  func() { d.changed(group("a", 0).Hashes) },
+		"a lost state": func() { d.forget([]string{"a"}) },
+	} {
+		denying, _ = ask("a")
+		learn("a", denying, time.Hour)
+		if _, known := ask("a"); !known {
+			t.Errorf("before %s a denial is not known", name)
+		}
+		change()
+		if _, known := ask("a"); known {
+			t.Errorf("after %s in a later spell a denial is known", name)
+		}
+	}
+}
+
+// While changes go on, and spells begin and end, no denial is told that is older than a
+// change that had ended when it was asked.
+func TestDenialsAreNotOlderThanChanges(t *testing.T) {
+	d := newDenials(time.Hour, DefaultDenialBytes, maphash.MakeSeed(), func(now time.Time) time.Time { return now })
+	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour})
+	const callers, rounds = 8, 5000
+	type key struct {
+		name           string
+		changed, ended atomic.Int64 // the changes that were made, and of which all had ended
+		ending         sync.Mutex
+	}
+	keys := [3]*key{{name: "a"}, {name: "b"}, {name: "c"}}
+	group := func(k *key, of bucket.Decision) *script.Group {
+		return askedOf(d, []bucket.Hit{{Limit: l, Key: []byte(k.name), Cost: 1}}, []bucket.Decision{of})
+	}
+	var all sync.WaitGroup
+	var told atomic.Int64
+	for n := range callers {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(n)))
+			for range rounds {
+				k := keys[random.IntN(len(keys))]
+				floor, g := k.ended.Load(), group(k, bucket.Decision{})
+				q, known := d.known(time.Now(), g)
+				switch {
+				case known:
+					told.Add(1)
+					if at := g.Decisions[0].Remaining; at < floor {
+						t.Errorf("a denial after %d changes is told, of %d", at, floor)
+					}
+				case random.IntN(4) > 0:
+					d.learn(q, group(k, bucket.Decision{Remaining: k.changed.Load(), RetryAfter: time.Hour, ResetAfter: time.Hour}), false)
+				default:
+					k.ending.Lock()
+					made := k.changed.Add(1)
+					if random.IntN(2) == 0 {
+						d.learn(q, group(k, bucket.Decision{}), false)
+					} else {
+						d.changed(g.Hashes)
+					}
+					k.ended.Store(made)
+					k.ending.Unlock()
+				}
+				if random.IntN(20) == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for now := time.Now(); ; now = now.Add(quietFor) {
+			select {
+			case <-stop:
+				return
+			default:
+				d.forgetEnded(now)
+				runtime.Gosched()
+			}
+		}
+	}()
+	all.Wait()
+	close(stop)
+	<-stopped
+	if spells := d.spell.Load(); told.Load() == 0 || spells < 10 {
+		t.Errorf("%d denials were told in %d spells, too few to show anything", told.Load(), spells)
 	}
 }
 

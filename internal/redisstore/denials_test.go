@@ -172,6 +172,46 @@ func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
 	}
 }
 
+// The reply to a take that its caller did not wait for ends denials of its keys: Redis may
+// have decided it after them.
+func TestDenialsEndWithLateReplies(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	r := newRig(t, func(o *testOptions) {
+		slowly(o)
+		o.DenialMemory, o.Batch.InFlight = time.Second, 2
+		o.Clock = func() int64 { return now } // so that no denial ends by itself
+	})
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 100, Period: time.Hour})
+	r.take(context.Background(), hit(l, "a", 51))
+	r.proxy.Hold("overdue")
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.take(ctx, hit(l, "a", 1), hit(l, "overdue", 1))
+	}()
+	asynctest.Eventually(t, "Redis has decided", func() bool { return r.proxy.Held() == 1 })
+	cancel()
+	<-done
+	isKnown := func() bool {
+		before := r.metric("redis_known_denials_total")
+		r.take(context.Background(), hit(l, "a", 50))
+		return r.metric("redis_known_denials_total") > before
+	}
+	if isKnown() || !isKnown() {
+		t.Fatal("a denial is not remembered")
+	}
+	r.proxy.Heal(t)
+	others := 0
+	asynctest.Eventually(t, "Redis is asked again", func() bool {
+		// Other denials keep the memory awake.
+		others++
+		r.take(context.Background(), hit(l, fmt.Sprint("other ", others), 101))
+		return !isKnown()
+	})
+}
+
 // What is given back by way of another store shows when the memory ends. A denial also
 // ends when its limit has room again, if that is sooner.
 func TestDenialsEndByThemselves(t *testing.T) {

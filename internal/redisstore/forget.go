@@ -24,8 +24,8 @@ func (s *Store) Locate(h *bucket.Hit) bucket.Location {
 // denials are remembered.
 //
 // A take that Redis denied before the states were deleted, and whose denial comes
-// after Forget, is not remembered either: it was asked under older counts of
-// changes.
+// after Forget, is not told either: it was asked under older counts of changes, or
+// in another spell.
 func (s *Store) Forget(keys []string) {
 	s.denials.forget(keys)
 	if s.fallback != nil {
