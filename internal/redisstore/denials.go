@@ -58,7 +58,7 @@ const (
 
 // denial is a group that was denied.
 type denial struct {
-	question
+	counted
 	hits      []bucket.Hit
 	decisions []bucket.Decision
 	by        int       // the index of the hit denied for the longest time
@@ -68,9 +68,13 @@ type denial struct {
 
 // question is one that denials could not answer, so it goes to Redis.
 type question struct {
-	asked          time.Time
-	spell, changes uint32 // the spell and the counts of its keys then
+	asked time.Time
+	counted
 }
+
+// counted is what was counted when Redis was asked: the counts of the keys, if the spell is
+// one in which changes are counted.
+type counted struct{ spell, changes uint32 }
 
 // newDenials returns a memory of about this many bytes, which repeats a denial for as
 // long as lasts. The hashes of keys have the seed. clock turns a time of this machine
@@ -91,7 +95,7 @@ func (d *denials) known(now time.Time, r *script.Group) (question, bool) {
 	if d == nil {
 		return question{}, false
 	}
-	q := question{asked: d.clock(now), spell: d.spell.Load()}
+	q := question{asked: d.clock(now), counted: counted{spell: d.spell.Load()}}
 	if !isCounted(q.spell) {
 		return q, false
 	}
@@ -103,7 +107,7 @@ func (d *denials) known(now time.Time, r *script.Group) (question, bool) {
 			last = k
 		}
 	}
-	if last == nil || last.spell != q.spell || last.changes != q.changes {
+	if last == nil || last.counted != q.counted {
 		return q, false
 	}
 	last.tell(q.asked, r.Decisions)
@@ -132,7 +136,7 @@ func (d *denials) learn(q question, r *script.Group, failed bool) {
 		return // it would never be told
 	}
 	// Redis decided later than it was asked, so it denies until then at least.
-	k := &denial{question: q, by: by, received: d.clock(time.Now()), until: q.asked.Add(lasts)}
+	k := &denial{counted: q.counted, by: by, received: d.clock(time.Now()), until: q.asked.Add(lasts)}
 	k.remember(r.Hits, r.Decisions)
 	d.shard(r.Hashes[by]).put(r.Hashes[by], k)
 }
