@@ -25,8 +25,8 @@ const (
 	maxFollowing = 4
 )
 
-// ErrUnreadable is the error of a request with a key that holds something else than a
-// state of its algorithm.
+// ErrUnreadable is the error of a request with a key that holds something other than
+// a state of its algorithm.
 var ErrUnreadable = errors.New("redis: a key holds a state that cannot be read")
 
 // ErrElsewhen is the error of a request that was not decided, since a limit by calendar

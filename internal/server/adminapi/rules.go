@@ -97,11 +97,11 @@ func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*
 	if domain == nil {
 		return nil, status.Error(codes.NotFound, "domain: "+trace.NoDomain(rules, r.GetDomain()))
 	}
-	places, err := placesOf(domain, r)
+	all, err := rulesOf(domain, r)
 	if err != nil {
 		return nil, err
 	}
-	for _, rule := range places {
+	for _, rule := range all {
 		if err := add(showRule(domain, rule, a.Now())); err != nil {
 			return nil, err
 		}
@@ -109,8 +109,8 @@ func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*
 	return new(adminv1.GetRuleResponse), nil
 }
 
-// placesOf returns the rules of a domain that are asked for. Its error is a status.
-func placesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, error) {
+// rulesOf returns the rules of a domain that are asked for. Its error is a status.
+func rulesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, error) {
 	if len(r.GetEntries()) > 0 {
 		entries := entriesOf(r.GetEntries())
 		if rule := domain.Match(entries); rule != nil {
@@ -118,20 +118,20 @@ func placesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, e
 		}
 		return nil, status.Errorf(codes.NotFound, "entries: found %s, which match no rule", words.Entries(entries))
 	}
-	places := domain.RulesWithPlans()
+	all := domain.RulesWithPlans()
 	if r.GetPath() == "" {
-		if n := len(places); n > maxRulesShown {
+		if n := len(all); n > maxRulesShown {
 			return nil, status.Errorf(codes.ResourceExhausted, "the domain has %d rules, and an answer has at most %d: name a path", n, maxRulesShown)
 		}
-		return places, nil
+		return all, nil
 	}
-	for _, rule := range places {
+	for _, rule := range all {
 		if rule.Path() == r.GetPath() || isPlanAt(rule, r.GetPath()) {
 			return []*rules.Rule{rule}, nil
 		}
 	}
 	var paths []string
-	for _, rule := range places[:min(len(places), maxRulesShown)] {
+	for _, rule := range all[:min(len(all), maxRulesShown)] {
 		paths = append(paths, rule.Path())
 	}
 	return nil, status.Errorf(codes.NotFound, "path: found %s; the domain has no rule there%s", yamlfile.Quote(r.GetPath()), nearest(r.GetPath(), paths))
