@@ -95,7 +95,6 @@ func fleetOptions(version string, s settings.Settings, live *rules.Live, log *sl
 // openRedisStore makes the store on Redis, once its fallback and the register exist.
 func (e *engine) openRedisStore(r settings.Redis, live *rules.Live, tracer *tracing.Tracer, metrics prometheus.Registerer, log *slog.Logger) error {
 	options := redisstore.Options{
-		OnClockGain:  e.fleet.Tenure().Void,
 		HashTags:     r.HashTags,
 		Batch:        redisstore.BatchBounds{Size: r.Batch.Size, InFlight: r.Batch.InFlight, Queue: r.Batch.Queue},
 		DenialMemory: r.DenialMemory,

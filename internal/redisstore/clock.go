@@ -23,18 +23,13 @@ type clockWatch struct {
 	isLoggedWrong atomic.Bool // whether the last line says that the clock is wrong
 }
 
-// gainedBy is how far a node's clock may gain on this machine's between two answers
-// before one of the two must have stepped.
-const gainedBy = time.Second
-
 // record notes the node's clock at some moment between start and took after it. It
-// reports whether that clock has gained on this machine's in a step, and whether to log
-// that it is wrong, or that it is right again.
-func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration) (offset time.Duration, gained, wrong, right bool) {
+// reports whether to log that it is wrong, or that it is right again.
+func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration) (offset time.Duration, wrong, right bool) {
 	slack := took / 2
 	offset = clock.Sub(start.Add(slack))
-	before := time.Duration(w.offset.Swap(int64(offset)))
-	gained = w.known.Swap(true) && offset-slack-before > gainedBy
+	w.offset.Store(int64(offset))
+	w.known.Store(true)
 	switch off := offset.Abs(); {
 	case off-slack > quietOffset:
 		if _, wrong = w.lines.Due(start, nodeLogEvery); wrong {
@@ -43,16 +38,13 @@ func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration
 	case off+slack <= quietOffset && w.isLoggedWrong.Load():
 		right = w.isLoggedWrong.CompareAndSwap(true, false)
 	}
-	return offset, gained, wrong, right
+	return offset, wrong, right
 }
 
 // recordClock notes what a node's clock was during a command that was sent at
 // start, and whose reply took that long.
 func (s *Store) recordClock(n *node, clock time.Time, start time.Time, took time.Duration) {
-	offset, gained, wrong, right := n.clock.record(clock, start, took)
-	if gained && s.onClockGain != nil {
-		s.onClockGain()
-	}
+	offset, wrong, right := n.clock.record(clock, start, took)
 	direction := "ahead"
 	if offset < 0 {
 		direction = "behind"

@@ -357,27 +357,3 @@ func hasMetric(t *testing.T, metrics *prometheus.Registry, name string) bool {
 	}
 	return false
 }
-
-// This machine is told when the clock of Redis gains on its own: it may have been
-// suspended meanwhile.
-func TestClockThatGainsIsTold(t *testing.T) {
-	t.Parallel()
-	server, clock := redistest.StartWithClock(t)
-	o := options(redisconn.Single, server.Addr())
-	gains := 0
-	o.OnClockGain = func() { gains++ }
-	s := open(t, o)
-	want := func(step string, n int) {
-		t.Helper()
-		take(t, s, minutely(t, bucket.TokenBucket, step))
-		if gains != n {
-			t.Errorf("%s: it was told %d times, want %d", step, gains, n)
-		}
-	}
-	want("first", 0)
-	clock.Set(5 * time.Second)
-	want("gained", 1)
-	want("goes on", 1)
-	clock.Set(0)
-	want("lost", 1)
-}

@@ -33,7 +33,7 @@ func TestWrongClockIsLoggedOnceAMinute(t *testing.T) {
 	} {
 		now = now.Add(step.after)
 		clock := time.UnixMicro(now.Add(step.took / 2).Add(step.ahead).UnixMicro())
-		offset, _, wrong, right := w.record(clock, now, step.took)
+		offset, wrong, right := w.record(clock, now, step.took)
 		if (offset-step.ahead).Abs() > time.Microsecond || wrong != step.wrong || right != step.right {
 			t.Errorf("step %d, %s ahead: offset %s, wrong %v, right %v, want %v and %v", i, step.ahead, offset, wrong, right, step.wrong, step.right)
 		}

@@ -50,10 +50,6 @@ type Options struct {
 	// returns the name of the span that it made of it. It must be quick: the answers to
 	// the batch wait for it. nil means that no take is traced.
 	OnBatch func(bucket.TracedBatch) bucket.SpanRef
-	// OnClockGain is called when a node's clock has gained on this machine's in a step,
-	// before anybody gets the decisions that came with it: this machine may have been
-	// suspended. It may be nil.
-	OnClockGain func()
 	// Clock replaces the clock of Redis, in microseconds since the Unix
 	// epoch. It is for tests; production leaves it nil.
 	Clock func() int64
@@ -110,9 +106,7 @@ type Store struct {
 	metrics   *metrics
 	log       *slog.Logger
 	onBatch   func(bucket.TracedBatch) bucket.SpanRef
-	// onClockGain may be nil.
-	onClockGain func()
-	pings       atomic.Uint32
+	pings     atomic.Uint32
 
 	requests sync.Pool
 
@@ -155,7 +149,6 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 		skew:           strconv.FormatInt(cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew).Microseconds(), 10),
 		log:            o.Log,
 		onBatch:        o.OnBatch,
-		onClockGain:    o.OnClockGain,
 		topologyDoubts: make(chan struct{}, 1),
 	}
 	for _, clock := range []func() int64{o.OwnClock, o.Clock, func() int64 { return time.Now().UnixMicro() }} {
