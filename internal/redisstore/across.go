@@ -104,7 +104,7 @@ func (s *Store) giveBackGranted(r *request, takes []*request) {
 	// Best effort: what is not given back expires.
 	now := time.Now()
 	_ = s.ask(context.WithoutCancel(r.ctx), now, now.Add(s.timeout), back)
-	s.denials.changed(r.Hashes)
+	s.denials.forgetHashes(r.Hashes)
 }
 
 // scatterCharged is scatter for the hits of a denied group that were charged anyway. By

@@ -10,6 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // Whatever is denied, the memory holds no more bytes than allowed, and frees them when
@@ -42,18 +43,18 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 					denied[j] = bucket.Decision{RetryAfter: time.Hour, ResetAfter: time.Hour}
 				}
 				asked, _ := d.known(now, askedOf(d, hits, denied))
-				d.learn(asked, askedOf(d, hits, denied), false)
+				d.learn(asked, askedOf(d, hits, denied), true)
 				if _, known := d.known(now, askedOf(d, hits, denied)); known != (c.hits <= maxDenialHits) {
 					t.Fatalf("a denial of %d hits is known: %v", c.hits, known)
 				}
 			}
-			const counts = changeCounts * 4
+			const counts = returnCounts * 4
 			if used := heaptest.InUse() - before - counts; used > bytes {
 				t.Errorf("%d denials take %d bytes, of %d", n, used, bytes)
 			}
 			for range 2 {
 				now = now.Add(time.Second)
-				d.forgetEnded(now)
+				d.freeEnded(now)
 			}
 			const little = 256 << 10
 			if left := heaptest.InUse() - before - counts; left > little {
@@ -62,4 +63,9 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 			runtime.KeepAlive(d)
 		})
 	}
+}
+
+// askedOf returns a request as denials get it.
+func askedOf(d *denials, hits []bucket.Hit, decisions []bucket.Decision) *script.Group {
+	return &script.Group{Hits: hits, Hashes: hashesOf(d.seed, hits), Decisions: decisions}
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// Random requests over few keys are decided alike with a memory of denials and without.
+// Random requests over few keys are allowed with a memory of denials as without, and no
+// denial says to wait for too long.
 func TestDenialsAreAsWithoutMemory(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -28,9 +29,9 @@ func TestDenialsAreAsWithoutMemory(t *testing.T) {
 			s := newSideBySide(t, []time.Duration{time.Millisecond, 200 * time.Millisecond, time.Second}[r.IntN(3)])
 			var limits []*bucket.Limit
 			for _, a := range buckettest.Rates() {
-				for range 2 { // the second is new numbers on the same keys
+				for _, name := range []string{"", "second"} {
 					l := newLimit(t, bucket.Spec{
-						Algorithm: a, Requests: r.Int64N(6), Period: time.Duration(1+r.IntN(3000)) * time.Millisecond,
+						Name: name, Algorithm: a, Requests: r.Int64N(6), Period: time.Duration(1+r.IntN(3000)) * time.Millisecond,
 						Postpaid: []bucket.Postpaid{bucket.PostpaidNever, bucket.PostpaidNever, bucket.PostpaidAlways, bucket.PostpaidAuto}[r.IntN(4)],
 					})
 					limits = append(limits, l, l.Reported())
@@ -115,9 +116,9 @@ func TestDenialsEndWithReturns(t *testing.T) {
 	}
 }
 
-// A take by way of the store shows at once: a denial after it says what remains then,
-// and when to retry.
-func TestDenialsSeeTakes(t *testing.T) {
+// A denial holds while others take, also for a request that asks for more: never for one
+// that asks for less.
+func TestDenialsHoldForMore(t *testing.T) {
 	t.Parallel()
 	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
@@ -125,31 +126,55 @@ func TestDenialsSeeTakes(t *testing.T) {
 			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour})
 			other := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: 2 * time.Hour}), "other", 1)
 			s.both(hit(l, "a", 51))
-			s.pass(time.Millisecond)
-			s.both(hit(l, "a", 50), other)
-			s.both(hit(l, "a", 50), other)
-			s.both(hit(l, "a", 50))
-			s.both(hit(l, "a", 50))
-			if s.known() != 2 {
-				t.Errorf("%v requests were answered from memory, want 2", s.known())
-			}
-			s.pass(time.Millisecond)
-			s.both(hit(l, "a", 49))
-			s.both(hit(l, "a", 50))
-			s.both(hit(l, "a", 50), other)
-			other.Cost = 100 // of a limit that allowed
-			s.both(other)
-			other.Cost = 1
-			s.both(hit(l, "a", 50), other)
-			if s.known() != 2 {
-				t.Errorf("%v requests were answered from memory after their limits had changed, want none", s.known()-2)
+			for _, c := range []struct {
+				cost   int64
+				beside []bucket.Hit
+				known  bool
+			}{
+				{cost: 50},
+				{cost: 50, known: true},
+				{cost: 99, known: true},
+				{cost: 101, known: true}, // more than can ever be allowed
+				{cost: 49},               // is allowed
+				{cost: 50, known: true},
+				{cost: 0},
+				{cost: 0, known: true},
+				{cost: 1},
+				{cost: 1, known: true},
+				{cost: 1, beside: []bucket.Hit{other}},
+				{cost: 2, beside: []bucket.Hit{other}, known: true},
+				{cost: 1, beside: []bucket.Hit{hit(other.Limit, "other", 2)}},
+			} {
+				before := s.known()
+				s.both(append([]bucket.Hit{hit(l, "a", c.cost)}, c.beside...)...)
+				if known := s.known() > before; known != c.known {
+					t.Errorf("cost %d beside %d hits: it is known to be denied: %v, want %v", c.cost, len(c.beside), known, c.known)
+				}
 			}
 		})
 	}
 }
 
-// A take whose outcome is unknown may have been charged.
-func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
+// New numbers of a limit are decided by Redis, whatever it denied by the old ones.
+func TestDenialsEndWithNewNumbers(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second)
+	spec := bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Hour}
+	old := hit(newLimit(t, spec), "a", 1)
+	for range 3 {
+		take(t, s.remembers, old)
+	}
+	if s.known() != 1 {
+		t.Fatal("the denial is not remembered")
+	}
+	spec.Requests = 2
+	if d := take(t, s.remembers, hit(newLimit(t, spec), "a", 1))[0]; !d.Allowed() || d.Remaining != 0 {
+		t.Errorf("by the new numbers: %+v", d)
+	}
+}
+
+// A refund whose outcome is unknown may have been made.
+func TestDenialsEndWithUnknownRefunds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *testOptions) {
 		impatient(o)
@@ -164,52 +189,57 @@ func TestDenialsEndWithUnknownOutcomes(t *testing.T) {
 		t.Fatalf("%v were answered from memory, want 1", n)
 	}
 	r.proxy.Hold("evalsha")
-	r.take(context.Background(), hit(l, "a", 49))
+	r.take(context.Background(), hit(l, "a", -49))
 	r.proxy.Heal(t)
 	asynctest.Eventually(t, "Redis decides", func() bool { return r.take(context.Background(), hit(l, "b", 1)).decided() })
-	if o := r.take(context.Background(), hit(l, "a", 50)); o.decisions[0].RetryAfter < 10*time.Minute {
-		t.Errorf("after 49 more were charged: %+v", o.decisions[0])
+	if o := r.take(context.Background(), hit(l, "a", 50)); !bucket.Allowed(o.decisions) {
+		t.Errorf("after 49 were given back: %+v", o.decisions[0])
 	}
 }
 
-// The reply to a take that its caller did not wait for ends denials of its keys: Redis may
-// have decided it after them.
-func TestDenialsEndWithLateReplies(t *testing.T) {
+// A denial is not remembered if something was given back, or the state was deleted, while
+// its reply was on the way.
+func TestReturnsOvertakeDenials(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-	r := newRig(t, func(o *testOptions) {
-		slowly(o)
-		o.DenialMemory, o.Batch.InFlight = time.Second, 2
-		o.Clock = func() int64 { return now } // so that no denial ends by itself
-	})
-	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 100, Period: time.Hour})
-	r.take(context.Background(), hit(l, "a", 51))
-	r.proxy.Hold("overdue")
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.take(ctx, hit(l, "a", 1), hit(l, "overdue", 1))
-	}()
-	asynctest.Eventually(t, "Redis has decided", func() bool { return r.proxy.Held() == 1 })
-	cancel()
-	<-done
-	isKnown := func() bool {
-		before := r.metric("redis_known_denials_total")
-		r.take(context.Background(), hit(l, "a", 50))
-		return r.metric("redis_known_denials_total") > before
+	for name, overtake := range map[string]func(r *rig, h bucket.Hit, taken []bucket.Decision) error{
+		"give-back": func(r *rig, h bucket.Hit, taken []bucket.Decision) error {
+			return r.store.GiveBack(context.Background(), []bucket.Hit{h}, taken)
+		},
+		"refund": func(r *rig, h bucket.Hit, _ []bucket.Decision) error {
+			h.Cost = -1
+			return r.take(context.Background(), h).err
+		},
+		"reset": func(r *rig, h bucket.Hit, _ []bucket.Decision) error {
+			key := r.store.Locate(&h).Key
+			err := r.redis.Del(context.Background(), key).Err()
+			r.store.Forget([]string{key})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+			r := newRig(t, func(o *testOptions) {
+				slowly(o)
+				o.DenialMemory, o.Batch.InFlight = time.Second, 2
+				o.Clock = func() int64 { return now } // so that no denial ends by itself
+			})
+			h, other := hit(daily(t, 1), "a", 1), hit(daily(t, 9), "other", 1)
+			taken := r.take(context.Background(), h)
+			r.proxy.Hold("|user=other#")
+			denied := r.beginHeld(h, other)
+			if err := overtake(r, h, taken.decisions); err != nil {
+				t.Fatal(err)
+			}
+			r.proxy.Heal(t)
+			if o := <-denied; !o.decided() || bucket.Allowed(o.decisions) {
+				t.Fatalf("the take got %+v", o)
+			}
+			if o := r.take(context.Background(), h, other); !bucket.Allowed(o.decisions) {
+				t.Errorf("after it: %+v", o.decisions)
+			}
+		})
 	}
-	if isKnown() || !isKnown() {
-		t.Fatal("a denial is not remembered")
-	}
-	r.proxy.Heal(t)
-	others := 0
-	asynctest.Eventually(t, "Redis is asked again", func() bool {
-		// Other denials keep the memory awake.
-		others++
-		r.take(context.Background(), hit(l, fmt.Sprint("other ", others), 101))
-		return !isKnown()
-	})
 }
 
 // What is given back by way of another store shows when the memory ends. A denial also

@@ -20,12 +20,8 @@ func (s *Store) Locate(h *bucket.Hit) bucket.Location {
 
 // Forget implements bucket.Store: denials that involve one of these keys are not
 // repeated any more, and the fallback loses the states of the keys. It is called after
-// the states in Redis were deleted. The cost per key does not depend on how many
-// denials are remembered.
-//
-// A take that Redis denied before the states were deleted, and whose denial comes
-// after Forget, is not told either: it was asked under older counts of changes, or
-// in another spell.
+// the states in Redis were deleted. A denial that Redis gave before that, and that comes
+// after Forget, is not remembered.
 func (s *Store) Forget(keys []string) {
 	s.denials.forget(keys)
 	if s.fallback != nil {

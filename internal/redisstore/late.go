@@ -49,12 +49,8 @@ func (s *Store) settleLate(r *request, isLetThrough bool) {
 	}
 }
 
-// replyLate says that the batch of an abandoned request is back. What that changed came
-// after its caller was answered, and so perhaps after a denial that is remembered.
+// replyLate says that the batch of an abandoned request is back.
 func (s *Store) replyLate(r *request) {
-	if r.Mode != script.Check {
-		s.denials.changed(r.Hashes)
-	}
 	if !r.fate.CompareAndSwap(lateOpen, lateReplied) && r.fate.Load() == lateDropped {
 		s.giveBackLate(r)
 	}

@@ -46,7 +46,7 @@ func (s *Store) Settle(ctx context.Context, id string, hits []bucket.Hit, settle
 		}
 	}
 	s.recycleAll(pieces)
-	s.denials.changed(r.Hashes)
+	s.denials.forgetHashes(r.Hashes)
 	for i, j := range r.merged {
 		settled[i] = r.Named.Settled[j]
 	}

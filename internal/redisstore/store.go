@@ -299,7 +299,7 @@ func (s *Store) endTake(r *request, decisions []bucket.Decision, err error) {
 		s.settleLate(r, err == nil && bucket.GroupAllowed(r.Hits, r.Decisions))
 	}
 	s.countDegraded(r)
-	s.denials.learn(r.question, &r.Group, err != nil)
+	s.denials.learn(r.question, &r.Group, err == nil)
 	s.end(r, decisions)
 }
 
@@ -358,7 +358,7 @@ func (s *Store) forgetDenials() {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
-			s.denials.forgetEnded(time.Now())
+			s.denials.freeEnded(time.Now())
 		}
 	}
 }
@@ -405,7 +405,7 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	err := s.ask(r.ctx, r.start, r.deadline, charged)
 	scatter(charged, r.Decisions)
 	s.recycleAll(charged)
-	s.denials.changed(r.Hashes)
+	s.denials.forgetHashes(r.Hashes)
 	s.end(r, decisions)
 	return err
 }
