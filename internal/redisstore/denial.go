@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"bytes"
 	"time"
 	"unsafe"
 
@@ -35,43 +34,20 @@ func (k *denial) copyFrom(r *script.Group) {
 	k.decisions = append([]bucket.Decision(nil), r.Decisions...)
 }
 
-// covers reports whether hits are denied too: they are those of the denial, or cost more
-// where it denied a cost.
-func (k *denial) covers(hits []bucket.Hit) bool {
-	if len(hits) != len(k.hits) {
-		return false
-	}
-	for i := range hits {
-		h, denied := &hits[i], &k.hits[i]
-		if h.Limit != denied.Limit || h.Role != denied.Role || h.Holder != "" || !bytes.Equal(h.Key, denied.Key) {
-			return false
-		}
-		isMore := h.Cost > denied.Cost && denied.Cost > 0 && !k.decisions[i].Allowed()
-		if h.Cost != denied.Cost && !isMore {
-			return false
-		}
-	}
-	return true
-}
-
-// repeat writes the decisions on a request that the denial covers, as of now.
-func (k *denial) repeat(now time.Time, r *script.Group) {
+// repeat writes the decisions as of now.
+func (k *denial) repeat(now time.Time, decisions []bucket.Decision) {
 	// A caller that waits as long as it is told must then be allowed, so time counts
 	// from when the reply came, not from when Redis decided.
 	passed := max(0, now.Sub(k.received).Truncate(time.Microsecond))
 	for i, d := range k.decisions {
-		switch {
-		case d.RetryAfter <= 0:
-		case r.Hits[i].Cost > r.Hits[i].Limit.Capacity:
-			d.RetryAfter = bucket.Never
-		default:
+		if d.RetryAfter > 0 {
 			d.RetryAfter -= passed
 		}
 		d.ResetAfter = max(0, d.ResetAfter-passed)
 		d.Wait = max(0, d.Wait-passed)
 		d.RememberedAt = d.At + passed.Microseconds()
 		d.At, d.Seq = 0, 0 // nothing was taken that could be given back
-		r.Decisions[i] = d
+		decisions[i] = d
 	}
 }
 

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -71,8 +72,8 @@ func (d *denials) known(now time.Time, r *script.Group) (q question, isKnown boo
 	}
 	for _, hash := range r.Hashes {
 		k := d.shard(hash).find(hash)
-		if k != nil && q.asked.Before(k.until) && k.returns == q.returns && k.covers(r.Hits) {
-			k.repeat(q.asked, r)
+		if k != nil && q.asked.Before(k.until) && k.returns == q.returns && script.EqualHits(k.hits, r.Hits) {
+			k.repeat(q.asked, r.Decisions)
 			return q, true
 		}
 	}
@@ -152,6 +153,21 @@ func (d *denials) forget(keys []string) {
 	}
 	for _, key := range keys {
 		d.returnsTo(maphash.String(d.seed, key)).Add(1)
+	}
+}
+
+// run frees the memory of denials that have ended, even if nobody asks about them any
+// more, until ctx ends.
+func (d *denials) run(ctx context.Context) {
+	tick := time.NewTicker(d.lasts)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.freeEnded(time.Now())
+		}
 	}
 }
 

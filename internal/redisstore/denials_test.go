@@ -116,9 +116,9 @@ func TestDenialsEndWithReturns(t *testing.T) {
 	}
 }
 
-// A denial holds while others take, also for a request that asks for more: never for one
-// that asks for less.
-func TestDenialsHoldForMore(t *testing.T) {
+// A denial holds while others take, and for equal requests alone: their retry time would not
+// be that of another cost.
+func TestDenialsHoldWhileOthersTake(t *testing.T) {
 	t.Parallel()
 	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
@@ -126,29 +126,23 @@ func TestDenialsHoldForMore(t *testing.T) {
 			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Hour})
 			other := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: 2 * time.Hour}), "other", 1)
 			s.both(hit(l, "a", 51))
-			for _, c := range []struct {
-				cost   int64
-				beside []bucket.Hit
-				known  bool
+			for i, c := range []struct {
+				hits  []bucket.Hit
+				known bool
 			}{
-				{cost: 50},
-				{cost: 50, known: true},
-				{cost: 99, known: true},
-				{cost: 101, known: true}, // more than can ever be allowed
-				{cost: 49},               // is allowed
-				{cost: 50, known: true},
-				{cost: 0},
-				{cost: 0, known: true},
-				{cost: 1},
-				{cost: 1, known: true},
-				{cost: 1, beside: []bucket.Hit{other}},
-				{cost: 2, beside: []bucket.Hit{other}, known: true},
-				{cost: 1, beside: []bucket.Hit{hit(other.Limit, "other", 2)}},
+				{hits: []bucket.Hit{hit(l, "a", 50)}},
+				{hits: []bucket.Hit{hit(l, "a", 50)}, known: true},
+				{hits: []bucket.Hit{hit(l, "a", 51)}},
+				{hits: []bucket.Hit{hit(l, "a", 50), other}},
+				{hits: []bucket.Hit{hit(l, "a", 49)}}, // is allowed
+				{hits: []bucket.Hit{hit(l, "a", 50), other}, known: true},
+				{hits: []bucket.Hit{hit(l, "a", 0)}},
+				{hits: []bucket.Hit{hit(l, "a", 0)}, known: true},
 			} {
 				before := s.known()
-				s.both(append([]bucket.Hit{hit(l, "a", c.cost)}, c.beside...)...)
+				s.both(c.hits...)
 				if known := s.known() > before; known != c.known {
-					t.Errorf("cost %d beside %d hits: it is known to be denied: %v, want %v", c.cost, len(c.beside), known, c.known)
+					t.Errorf("request %d is known to be denied: %v, want %v", i, known, c.known)
 				}
 			}
 		})
