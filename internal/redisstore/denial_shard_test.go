@@ -69,3 +69,12 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 func askedOf(d *denials, hits []bucket.Hit, decisions []bucket.Decision) *script.Group {
 	return &script.Group{Hits: hits, Hashes: hashesOf(d.seed, hits), Decisions: decisions}
 }
+
+// hashesOf returns the hashes of the hits' keys.
+func hashesOf(seed maphash.Seed, hits []bucket.Hit) []uint64 {
+	hashes := make([]uint64, len(hits))
+	for i := range hits {
+		hashes[i] = maphash.Bytes(seed, hits[i].Key)
+	}
+	return hashes
+}

@@ -1,9 +1,8 @@
-package redisstore
+package script
 
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -22,72 +19,36 @@ func TestTagsAreSpreadEvenly(t *testing.T) {
 	defer c.Close()
 	for _, n := range []int{1, 2, 3, 32, 100} {
 		t.Run(fmt.Sprint(n, " tags"), func(t *testing.T) {
-			for i, tag := range script.NewTags(n) {
+			for i, tag := range NewTags(n) {
 				slot, err := c.ClusterKeySlot(ctx, "rl{"+tag+"}:x").Result()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if want := int64((2*i + 1) * script.ClusterSlots / (2 * n)); slot != want {
+				if want := int64((2*i + 1) * ClusterSlots / (2 * n)); slot != want {
 					t.Errorf("tag %d of %d, %q, has the slot %d, want %d", i, n, tag, slot, want)
 				}
 			}
 		})
 	}
 	seen := make(map[string]bool)
-	for _, tag := range script.NewTags(script.ClusterSlots) {
+	for _, tag := range NewTags(ClusterSlots) {
 		seen[tag] = true
 	}
-	if len(seen) != script.ClusterSlots {
-		t.Errorf("%d tags of %d are distinct", len(seen), script.ClusterSlots)
+	if len(seen) != ClusterSlots {
+		t.Errorf("%d tags of %d are distinct", len(seen), ClusterSlots)
 	}
 }
 
 // The tags are part of the store's format: daemons of all versions that share
 // keys must place them alike.
 func TestTagsAreStable(t *testing.T) {
-	got := strings.Join(script.NewTags(8), " ")
+	got := strings.Join(NewTags(8), " ")
 	if want := "dlj 5j7 130 qsu ng4 7hq 31v 7ys"; got != want {
 		t.Errorf("the tags are %q, were %q", got, want)
 	}
-	if got := script.NewTags(8).Of([]byte("api|user=alice")); got != 0 {
+	if got := NewTags(8).Of([]byte("api|user=alice")); got != 0 {
 		t.Errorf("the place is in tag %d, was in 0", got)
 	}
-}
-
-func testHit(s *Store, l *bucket.Limit, user string, cost int64) bucket.Hit {
-	h := buckettest.Hit(l, user, cost)
-	h.Key = append([]byte(s.heads[s.tags.Of(h.Place)]), h.Key...)
-	return h
-}
-
-func testRequest(s *Store, m script.Mode, hits ...bucket.Hit) *script.Group {
-	return &script.Group{Mode: m, Hits: hits, Hashes: hashesOf(s.seed, hits), Decisions: make([]bucket.Decision, len(hits))}
-}
-
-// hashesOf returns the hashes of the hits' keys.
-func hashesOf(seed maphash.Seed, hits []bucket.Hit) []uint64 {
-	hashes := make([]uint64, len(hits))
-	for i := range hits {
-		hashes[i] = maphash.Bytes(seed, hits[i].Key)
-	}
-	return hashes
-}
-
-// decideBy has the script decide requests, in one command. It returns how many states
-// that mended.
-func decideBy(t testing.TB, s *Store, c *script.Command, requests []*script.Group) int64 {
-	t.Helper()
-	cmd := redis.NewIntSliceCmd(context.Background(), argsOf(s, c, requests)...)
-	_ = s.redis.Process(context.Background(), cmd)
-	reply, err := cmd.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := c.Decode(reply)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h.Mended
 }
 
 // One command decides many requests, each by itself and in their order. One whose
@@ -95,7 +56,7 @@ func decideBy(t testing.TB, s *Store, c *script.Command, requests []*script.Grou
 func TestRequestsOfACommandAreDecidedInOrder(t *testing.T) {
 	ctx := context.Background()
 	prefix := fmt.Sprintf("batch-%d", time.Now().UnixNano())
-	s := openAt(t, redistest.Single(t), prefix, Options{HashTags: 4})
+	s := rigAt(t, redistest.Single(t), prefix, nil)
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 3, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -104,18 +65,18 @@ func TestRequestsOfACommandAreDecidedInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := func(l *bucket.Limit, user string, cost int64) *script.Group {
-		return testRequest(s, script.Take, testHit(s, l, user, cost))
+	one := func(l *bucket.Limit, user string, cost int64) *Group {
+		return groupOn(s, Take, testHit(s, l, user, cost))
 	}
 	bad := one(l, "bad", 1)
 	if err := s.redis.Set(ctx, string(bad.Hits[0].Key), "garbage", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	requests := []*script.Group{
+	requests := []*Group{
 		one(none, "a", 1), one(l, "a", 1), bad, one(l, "b", 4),
 		one(l, "a", 2), one(l, "a", 3), one(l, "a", -1), one(l, "a", 0),
 	}
-	decideBy(t, s, script.NewCommand(), requests)
+	decideBy(t, s, NewCommand(), requests)
 	if bad.Err == nil {
 		t.Error("the unreadable state was decided")
 	}
@@ -140,7 +101,7 @@ func TestRequestsOfACommandAreDecidedInOrder(t *testing.T) {
 // A key that holds no string counts as missing, and the first charge overwrites it.
 func TestKeyOfAnotherTypeIsOverwritten(t *testing.T) {
 	ctx := context.Background()
-	s := testStore(t, nil)
+	s := newRig(t, nil)
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 5, Period: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -150,8 +111,8 @@ func TestKeyOfAnotherTypeIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range [][]int64{{4, 3}, {2, 1}} {
-		requests := []*script.Group{testRequest(s, script.Take, hit), testRequest(s, script.Take, hit)}
-		decideBy(t, s, script.NewCommand(), requests)
+		requests := []*Group{groupOn(s, Take, hit), groupOn(s, Take, hit)}
+		decideBy(t, s, NewCommand(), requests)
 		for i, r := range requests {
 			if r.Err != nil || r.Decisions[0].Remaining != want[i] {
 				t.Errorf("got %v and %+v, want %d remaining", r.Err, r.Decisions[0], want[i])
@@ -168,7 +129,7 @@ func TestKeyOfAnotherTypeIsOverwritten(t *testing.T) {
 func BenchmarkScript(b *testing.B) {
 	ctx := context.Background()
 	server := redistest.Start(b)
-	s := openAt(b, server.Addr(), "bench", Options{HashTags: 32})
+	s := rigAt(b, server.Addr(), "bench", nil)
 	for _, a := range bucket.Algorithms() {
 		spec := bucket.Spec{Algorithm: a, Requests: 1<<32 - 1, Period: time.Hour}
 		if a == bucket.Concurrency {
@@ -184,18 +145,18 @@ func BenchmarkScript(b *testing.B) {
 		}
 		for _, size := range []int{1, 5, 20, 50, 200} {
 			b.Run(fmt.Sprintf("%s/batch=%d", a, size), func(b *testing.B) {
-				var requests []*script.Group
+				var requests []*Group
 				for i := range size {
 					h := testHit(s, l, fmt.Sprint(i), 1)
 					if a == bucket.Concurrency {
 						h.Holder = "holder"
 					}
-					requests = append(requests, testRequest(s, script.Take, h))
+					requests = append(requests, groupOn(s, Take, h))
 				}
 				if err := s.redis.ConfigResetStat(ctx).Err(); err != nil {
 					b.Fatal(err)
 				}
-				command := script.NewCommand()
+				command := NewCommand()
 				before := serverCPU(b, s)
 				b.ReportAllocs()
 				for b.Loop() {
@@ -213,30 +174,30 @@ func BenchmarkScript(b *testing.B) {
 func BenchmarkSettlements(b *testing.B) {
 	ctx := context.Background()
 	server := redistest.Start(b)
-	s := openAt(b, server.Addr(), "bench", Options{HashTags: 32})
+	s := rigAt(b, server.Addr(), "bench", nil)
 	for _, a := range []bucket.Algorithm{bucket.TokenBucket, bucket.FixedWindow, bucket.SlidingWindow} {
 		l, err := bucket.NewLimit(bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Hour})
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, mode := range []script.Mode{script.Take, script.Settle} {
-			name := map[script.Mode]string{script.Take: "reserve", script.Settle: "settle"}[mode]
+		for _, mode := range []Mode{Take, Settle} {
+			name := map[Mode]string{Take: "reserve", Settle: "settle"}[mode]
 			for _, size := range []int{1, 50} {
 				b.Run(fmt.Sprintf("%s/%s/batch=%d", a, name, size), func(b *testing.B) {
-					requests := func(mode script.Mode, cost int64) (all []*script.Group) {
+					requests := func(mode Mode, cost int64) (all []*Group) {
 						for i := range size {
-							r := testRequest(s, mode, testHit(s, l, fmt.Sprint(i), cost))
+							r := groupOn(s, mode, testHit(s, l, fmt.Sprint(i), cost))
 							r.Name("id", time.Minute, s.seed)
 							all = append(all, r)
 						}
 						return all
 					}
-					command := script.NewCommand()
-					decideBy(b, s, command, requests(script.Take, 5))
+					command := NewCommand()
+					decideBy(b, s, command, requests(Take, 5))
 					if err := s.redis.ConfigResetStat(ctx).Err(); err != nil {
 						b.Fatal(err)
 					}
-					asked := [][]*script.Group{requests(mode, 5), requests(mode, 3)}
+					asked := [][]*Group{requests(mode, 5), requests(mode, 3)}
 					before := serverCPU(b, s)
 					b.ReportAllocs()
 					for i := 0; b.Loop(); i++ {
@@ -254,7 +215,7 @@ func BenchmarkSettlements(b *testing.B) {
 // serverCPU returns the CPU time in microseconds that the server has used. Unlike
 // microsPerCall it includes reading and writing commands, and excludes the time of
 // other processes on its cores.
-func serverCPU(b *testing.B, s *Store) (micros float64) {
+func serverCPU(b *testing.B, s *rig) (micros float64) {
 	info, err := s.redis.Info(context.Background(), "cpu").Result()
 	if err != nil {
 		b.Fatal(err)
@@ -270,7 +231,7 @@ func serverCPU(b *testing.B, s *Store) (micros float64) {
 }
 
 // microsPerCall returns how long a command took by the server's own count.
-func microsPerCall(b *testing.B, s *Store, command string) float64 {
+func microsPerCall(b *testing.B, s *rig, command string) float64 {
 	info, err := s.redis.Info(context.Background(), "commandstats").Result()
 	if err != nil {
 		b.Fatal(err)

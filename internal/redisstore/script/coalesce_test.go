@@ -1,4 +1,4 @@
-package redisstore
+package script
 
 import (
 	"bytes"
@@ -14,35 +14,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/redisconn"
-	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
-	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
-
-func testStore(t testing.TB, clock func() int64) *Store {
-	t.Helper()
-	return openAt(t, redistest.Single(t), fmt.Sprintf("test-%x", rand.Uint64()), Options{HashTags: 4, Clock: clock})
-}
-
-// openAt returns a store on one server.
-func openAt(t testing.TB, address, prefix string, o Options) *Store {
-	t.Helper()
-	conn, err := redisconn.New(redisconn.Options{
-		Mode: redisconn.Single, Addresses: []string{address}, Prefix: prefix, Timeout: 10 * time.Second, Script: script.Source,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(conn, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Close()
-		conn.Close()
-	})
-	return s
-}
 
 // Many requests in one command, equal ones as one, are decided as if each had a command
 // of its own, in the order of their Seq, and leave the same states; also if the clock
@@ -50,8 +22,8 @@ func openAt(t testing.TB, address, prefix string, o Options) *Store {
 func TestCommandIsDecidedAsItsRequestsAlone(t *testing.T) {
 	clock := int64(1_800_000_000_000_000)
 	now := func() int64 { return clock }
-	together, apart := testStore(t, now), testStore(t, now)
-	command := script.NewCommand()
+	together, apart := newRig(t, now), newRig(t, now)
+	command := NewCommand()
 	ahead, mended := int64(0), int64(0)
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -115,9 +87,9 @@ func comparedLimits(t *testing.T, r *rand.Rand) (limits []*bucket.Limit) {
 
 // ask is a request without a store.
 type ask struct {
-	mode    script.Mode
+	mode    Mode
 	hits    []askedHit
-	request *script.Group // where it was decided together with others
+	request *Group // where it was decided together with others
 	took    []bucket.Decision
 }
 
@@ -130,19 +102,19 @@ type askedHit struct {
 
 type asks []*ask
 
-func (a *ask) on(s *Store) *script.Group {
+func (a *ask) on(s *rig) *Group {
 	var hits []bucket.Hit
 	for _, h := range a.hits {
 		asked := testHit(s, h.limit, h.user, h.cost)
 		asked.Role, asked.Holder = h.role, h.holder
 		hits = append(hits, asked)
 	}
-	r := testRequest(s, a.mode, hits...)
+	r := groupOn(s, a.mode, hits...)
 	copy(r.Decisions, a.took)
 	return r
 }
 
-func (as asks) on(s *Store) (requests []*script.Group) {
+func (as asks) on(s *rig) (requests []*Group) {
 	for _, a := range as {
 		a.request = a.on(s)
 		requests = append(requests, a.request)
@@ -154,7 +126,7 @@ func (c *comparison) asks(n int) (made asks) {
 	var backs asks
 	for _, a := range c.taken {
 		if a.request.Err == nil && bucket.Allowed(a.request.Decisions) && c.IntN(4) == 0 {
-			backs = append(backs, &ask{mode: script.GiveBack, hits: a.hits, took: a.request.Decisions})
+			backs = append(backs, &ask{mode: GiveBack, hits: a.hits, took: a.request.Decisions})
 		}
 	}
 	c.taken = nil
@@ -165,7 +137,7 @@ func (c *comparison) asks(n int) (made asks) {
 		}
 	}
 	for _, a := range made {
-		if a.mode == script.Take {
+		if a.mode == Take {
 			c.taken = append(c.taken, a)
 		}
 	}
@@ -175,9 +147,9 @@ func (c *comparison) asks(n int) (made asks) {
 }
 
 func (c *comparison) ask() *ask {
-	a := &ask{mode: script.Take}
+	a := &ask{mode: Take}
 	if c.IntN(6) == 0 {
-		a.mode = script.Check
+		a.mode = Check
 	}
 	for range 1 + max(0, c.IntN(6)-2) {
 		h := askedHit{
@@ -201,10 +173,10 @@ func (c *comparison) ask() *ask {
 
 // compare decides a request alone on another store, and returns how many states
 // that mended.
-func (c *comparison) compare(t *testing.T, apart *Store, a *ask) (mended int64) {
+func (c *comparison) compare(t *testing.T, apart *rig, a *ask) (mended int64) {
 	t.Helper()
 	r, alone := a.request, a.on(apart)
-	mended = decideBy(t, apart, script.NewCommand(), []*script.Group{alone})
+	mended = decideBy(t, apart, NewCommand(), []*Group{alone})
 	for i := range r.Decisions { // it was not the first one there
 		r.Decisions[i].Seq = alone.Decisions[i].Seq
 	}
@@ -214,7 +186,7 @@ func (c *comparison) compare(t *testing.T, apart *Store, a *ask) (mended int64) 
 	return mended
 }
 
-func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
+func (c *comparison) compareStates(t *testing.T, stores ...*rig) {
 	t.Helper()
 	var states [2][]any
 	for i, s := range stores {
@@ -242,7 +214,7 @@ func (c *comparison) compareStates(t *testing.T, stores ...*Store) {
 }
 
 // holdersOf returns the holders, and when each hold ends.
-func holdersOf(t *testing.T, s *Store, h bucket.Hit) string {
+func holdersOf(t *testing.T, s *rig, h bucket.Hit) string {
 	t.Helper()
 	now := &redis.ZRangeBy{Min: fmt.Sprint("(", s.clock()), Max: "+inf"} // lapsed holders may be gone
 	got, err := s.redis.ZRangeByScoreWithScores(context.Background(), string(h.Key), now).Result()
@@ -254,30 +226,20 @@ func holdersOf(t *testing.T, s *Store, h bucket.Hit) string {
 
 // A used command is made like a new one.
 func TestCommandKeepsNothingOfEarlierRequests(t *testing.T) {
-	s := testStore(t, nil)
+	s := newRig(t, nil)
 	r := rand.New(rand.NewPCG(6, 0))
 	c := &comparison{Rand: r, limits: comparedLimits(t, r), users: []string{"a", "b", "c"}}
-	used := script.NewCommand()
+	used := NewCommand()
 	for _, n := range []int{1, 300, 2, 40, 1, 1, 90, 3} {
 		requests := c.asks(n).on(s)
 		got := flat(argsOf(s, used, requests))
-		if want := flat(argsOf(s, script.NewCommand(), requests)); !bytes.Equal(got, want) {
+		if want := flat(argsOf(s, NewCommand(), requests)); !bytes.Equal(got, want) {
 			t.Fatalf("a command used before is\n%q, a new one\n%q", got, want)
 		}
 		if n > 10 && used.Distinct() == len(requests) {
 			t.Error("no requests were equal")
 		}
 	}
-}
-
-// argsOf adds requests to a command that may have been used before.
-func argsOf(s *Store, c *script.Command, requests []*script.Group) []any {
-	c.Reset()
-	for _, r := range requests {
-		c.Add(r)
-	}
-	c.Prepare(context.Background(), s.skew, s.clockArg(), s.ownClock)
-	return c.Cmd.Args()
 }
 
 func flat(args []any) (text []byte) {
