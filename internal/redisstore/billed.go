@@ -17,18 +17,18 @@ const billSize = 7 * 8
 // Redis; the zero Bill if nothing is known of the ID. It reads the bill beside the script,
 // which may change it meanwhile, and knows nothing of what the fallback took.
 func (s *Store) Bill(ctx context.Context, id string, h *bucket.Hit) (b bucket.Bill, clock int64, err error) {
-	tag := s.tags.Of(h.Place)
+	tag, state := s.backend.locate(h)
 	server, err := s.serverOf(ctx, tag)
 	if err != nil {
-		return b, 0, wrap(err)
+		return b, 0, fmt.Errorf("redis: %w", err)
 	}
 	if clock, err = s.clockOf(ctx, server); err != nil {
-		return b, 0, s.explain(s.nodeOf(tag).address, err)
+		return b, 0, s.explain(tag, err)
 	}
-	key := s.heads[tag] + string(bucket.AppendBill(nil, h.Key, id))
+	key := string(bucket.AppendBill(nil, []byte(state), id))
 	values, err := server.MGet(ctx, key).Result() // the script's user need not have GET
 	if err != nil {
-		return b, 0, s.explain(s.nodeOf(tag).address, err)
+		return b, 0, s.explain(tag, err)
 	}
 	value, isThere := values[0].(string)
 	if !isThere {

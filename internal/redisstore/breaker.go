@@ -50,7 +50,7 @@ func (b *breaker) isOpen() bool { return b.open.Load() }
 // refusal returns why the node should not be asked anything, or nil.
 func (b *breaker) refusal() error {
 	if b.isOpen() {
-		return errBreakerOpen
+		return ErrBreakerOpen
 	}
 	return nil
 }

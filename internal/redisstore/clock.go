@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
-	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 // quietOffset is how far a node's clock may be from this machine's before it is
 // logged.
 const quietOffset = time.Second
+
+// logEvery is the interval of log lines about a node that is down, constantly or now and
+// then, that refuses, or whose clock is wrong; each kind has an interval of its own.
+const logEvery = time.Minute
 
 // clockWatch knows how far a node's clock is from this machine's. No limit
 // depends on it, since limits count on the node's clock alone. But it shows
@@ -32,27 +35,11 @@ func (w *clockWatch) record(clock time.Time, start time.Time, took time.Duration
 	w.known.Store(true)
 	switch off := offset.Abs(); {
 	case off-slack > quietOffset:
-		if _, wrong = w.lines.Due(start, nodeLogEvery); wrong {
+		if _, wrong = w.lines.Due(start, logEvery); wrong {
 			w.isLoggedWrong.Store(true)
 		}
 	case off+slack <= quietOffset && w.isLoggedWrong.Load():
 		right = w.isLoggedWrong.CompareAndSwap(true, false)
 	}
 	return offset, wrong, right
-}
-
-// recordClock notes what a node's clock was during a command that was sent at
-// start, and whose reply took that long.
-func (s *Store) recordClock(n *node, clock time.Time, start time.Time, took time.Duration) {
-	offset, wrong, right := n.clock.record(clock, start, took)
-	direction := "ahead"
-	if offset < 0 {
-		direction = "behind"
-	}
-	switch {
-	case wrong:
-		s.log.Warn("redis: the node's clock is not this machine's: one of the two is wrong", "node", n.name(), direction, timespan.Format(offset.Abs()))
-	case right:
-		s.log.Info("redis: the node's clock is this machine's again", "node", n.name())
-	}
 }

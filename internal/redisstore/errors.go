@@ -5,46 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// The causes why Redis did not decide, besides its own errors and the network's.
+// Why the pipe has refused or given up a request.
 var (
-	errNoAnswer    = errors.New("redis: no answer in time")
-	errBreakerOpen = errors.New("redis: the node does not answer, and is not asked until it does")
-	errQueueFull   = errors.New("redis: too many requests wait for the node")
-	// errTakenElsewhere is the cause of a give-back of what the fallback took.
-	errTakenElsewhere = errors.New("redis: what was taken was not taken from Redis")
-	errClosed         = errors.New("redis: the store is closed")
+	ErrNoAnswer    = errors.New("redis: no answer in time")
+	ErrBreakerOpen = errors.New("redis: the node does not answer, and is not asked until it does")
+	ErrQueueFull   = errors.New("redis: too many requests wait for the node")
+	errClosed      = errors.New("redis: the store is closed")
 	// errSlotMoves is set by a batch when Redis wants a request sent again. No caller
 	// sees it.
 	errSlotMoves = errors.New("redis: the request's slot is on the move")
 )
-
-// reasonOf returns the label for an error of Redis, the network or the store.
-func reasonOf(err error) fallback.Reason {
-	var answer redis.Error
-	var network net.Error
-	switch {
-	case errors.Is(err, errBreakerOpen):
-		return fallback.BreakerOpen
-	case errors.Is(err, errQueueFull):
-		return fallback.QueueFull
-	case errors.Is(err, script.ErrUnreadable):
-		return fallback.Unreadable
-	case errors.As(err, &answer):
-		return fallback.Refused
-	case errors.Is(err, errNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.As(err, &network) && network.Timeout():
-		return fallback.Timeout
-	}
-	return fallback.Unreachable
-}
 
 // downPrefixes begin the errors of a server that cannot decide anything at present.
 var downPrefixes = []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "NOAUTH", "WRONGPASS", "BUSY", "MISCONF"}
@@ -72,6 +48,9 @@ func isDown(err error) bool {
 func mayHaveRun(err error) bool {
 	if err == nil {
 		return false // most commands end like this, and the variables below allocate
+	}
+	if err == ErrBreakerOpen || err == ErrQueueFull || err == errClosed {
+		return false
 	}
 	var answer redis.Error
 	var network *net.OpError

@@ -5,15 +5,16 @@ import "github.com/ratelimitd/ratelimitd/internal/bucket"
 // Locate implements bucket.Store. The node is the one to which the next take would be
 // sent; a cluster may have moved the tag since.
 func (s *Store) Locate(h *bucket.Hit) bucket.Location {
-	tag := s.tags.Of(h.Place)
+	b := s.backend
+	tag, key := b.locate(h)
 	l := bucket.Location{
-		Key:       s.heads[tag] + string(h.Key),
-		Tag:       s.tags[tag],
-		Node:      s.redis.NodeName(s.nodeOf(tag).address),
+		Key:       key,
+		Tag:       b.tags[tag],
+		Node:      s.redis.NodeName(b.pipe.AddressOf(tag)),
 		OnFailure: bucket.FailError,
 	}
-	if s.fallback != nil {
-		s.fallback.Locate(h, &l)
+	if b.fallback != nil {
+		b.fallback.Locate(h, &l)
 	}
 	return l
 }
@@ -24,7 +25,7 @@ func (s *Store) Locate(h *bucket.Hit) bucket.Location {
 // after Forget, is not remembered.
 func (s *Store) Forget(keys []string) {
 	s.denials.forget(keys)
-	if s.fallback != nil {
-		s.fallback.Forget(keys)
+	if local := s.backend.fallback; local != nil {
+		local.Forget(keys)
 	}
 }

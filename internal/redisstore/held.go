@@ -20,19 +20,18 @@ const above = 1 << 52
 // names a holder this one alone. It reads the set beside the script, which may change it
 // meanwhile, and changes nothing.
 func (s *Store) Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held, error) {
-	tag := s.tags.Of(h.Place)
+	tag, key := s.backend.locate(h)
 	server, err := s.serverOf(ctx, tag)
 	if err != nil {
-		return bucket.Held{}, wrap(err)
+		return bucket.Held{}, fmt.Errorf("redis: %w", err)
 	}
-	key := s.heads[tag] + string(h.Key)
 	clock, err := s.clockOf(ctx, server)
 	if err != nil {
-		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+		return bucket.Held{}, s.explain(tag, err)
 	}
 	newest, err := server.ZRevRangeWithScores(ctx, key, 0, 0).Result()
 	if err != nil || len(newest) == 0 {
-		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+		return bucket.Held{}, s.explain(tag, err)
 	}
 	now := clock
 	if last := int64(newest[0].Score) - above; last >= now {
@@ -42,7 +41,7 @@ func (s *Store) Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held,
 	until := fmt.Sprintf("(%d", int64(above))
 	total, err := server.ZCount(ctx, key, after, until).Result()
 	if err != nil {
-		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+		return bucket.Held{}, s.explain(tag, err)
 	}
 	held := bucket.Held{Total: total}
 	var first []redis.Z
@@ -58,29 +57,11 @@ func (s *Store) Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held,
 		}
 	}
 	if err != nil {
-		return bucket.Held{}, s.explain(s.nodeOf(tag).address, err)
+		return bucket.Held{}, s.explain(tag, err)
 	}
 	for _, z := range first {
 		holder, _ := z.Member.(string)
 		held.First = append(held.First, bucket.Holding{Holder: holder, Left: time.Duration(int64(z.Score)-clock) * time.Microsecond})
 	}
 	return held, nil
-}
-
-// clockOf returns the clock of a server, in microseconds since the Unix epoch.
-func (s *Store) clockOf(ctx context.Context, server redis.Cmdable) (int64, error) {
-	if s.clock != nil {
-		return s.clock(), nil
-	}
-	t, err := server.Time(ctx).Result()
-	return t.UnixMicro(), err
-}
-
-// serverOf returns the server that has the keys of a tag.
-func (s *Store) serverOf(ctx context.Context, tag int) (redis.UniversalClient, error) {
-	cluster := s.redis.Cluster()
-	if cluster == nil {
-		return s.redis, nil
-	}
-	return cluster.MasterForKey(ctx, s.tags[tag])
 }

@@ -13,7 +13,7 @@ import (
 // Warnings asks each master for its settings, and returns a sentence for the operator
 // about each master that may lose limits, or that could not be asked.
 func (s *Store) Warnings(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
 	defer cancel()
 	var mu sync.Mutex
 	var warnings []string

@@ -39,35 +39,13 @@ func (s *Store) Refusal(ctx context.Context) error {
 	}
 }
 
-// explain returns err in words for operators; address is that of the node.
-func (s *Store) explain(address string, err error) error {
-	return asRefusal(s.redis.Explain(address, err))
-}
-
-// asRefusal returns err, wrapping bucket.ErrRefused if Redis refuses.
-func asRefusal(err error) error {
-	if errors.Is(err, redisconn.ErrRefused) {
-		return refusal{err}
-	}
-	return err
-}
-
-type refusal struct{ error }
-
-// Is reports that a refusal is bucket.ErrRefused, for errors.Is.
-func (refusal) Is(target error) bool { return target == bucket.ErrRefused }
-
-// Unwrap returns the error that describes the refusal.
-func (r refusal) Unwrap() error { return r.error }
-
 // tryAll tries out each server that decides.
 func (s *Store) tryAll(ctx context.Context) error {
-	cluster := s.redis.Cluster()
-	if cluster == nil {
+	if s.redis.Cluster() == nil {
 		// A cluster node refuses keys of several tags, whichever tags it has.
-		return s.explain(redisconn.AnyNode, s.tryOut(ctx, 0, len(s.tags)-1))
+		return s.explain(0, s.tryOut(ctx, 0, len(s.backend.tags)-1))
 	}
-	addresses, err := s.masters(ctx, cluster)
+	addresses, err := s.backend.pipe.Masters(ctx)
 	if err != nil {
 		return asRefusal(s.redis.Unannounced(err))
 	}
@@ -75,7 +53,7 @@ func (s *Store) tryAll(ctx context.Context) error {
 	var tries sync.WaitGroup
 	for tag, address := range addresses {
 		if slices.Index(addresses, address) == tag {
-			tries.Go(func() { errs[tag] = s.explain(address, s.tryOut(ctx, tag)) })
+			tries.Go(func() { errs[tag] = asRefusal(s.redis.Explain(address, s.tryOut(ctx, tag))) })
 		}
 	}
 	tries.Wait()
@@ -90,24 +68,23 @@ func (s *Store) tryAll(ctx context.Context) error {
 // tryOut takes from a limit of the daemon's own, by a key of each tag, and gives that
 // back: the two run all commands that the script needs.
 func (s *Store) tryOut(ctx context.Context, tags ...int) error {
-	taken := s.ownRequest(tryLimit, "~start", slices.Compact(tags)...)
-	alone := s.alone(taken)
-	alone.send(ctx)
-	if taken.Err == nil {
-		taken.Mode = script.GiveBack
-		alone.send(ctx)
+	r := s.backend.trial(tryLimit, "~start", slices.Compact(tags)...)
+	err := s.backend.pipe.Ask(ctx, r)
+	if err == nil {
+		r.Mode = script.GiveBack
+		err = s.backend.pipe.Ask(ctx, r)
 	}
-	if redisconn.IsScriptsRight(taken.Err) {
-		return cmp.Or(s.missingRight(ctx, taken.tag), taken.Err)
+	if redisconn.IsScriptsRight(err) {
+		return cmp.Or(s.missingRight(ctx, r.Tag), err)
 	}
-	return taken.Err
+	return err
 }
 
 // missingRight returns the error of the first of the script's commands that this user
 // may not run, or nil. For a command within a script, Redis 7.0 does not say which one
 // it is.
 func (s *Store) missingRight(ctx context.Context, tag int) error {
-	key := s.heads[tag] + "~right"
+	key := s.backend.heads[tag] + "~right"
 	return s.firstRefused(ctx, tag, [][]any{{"time"}, {"mget", key}, {"set", key, "", "px", 1}, {"del", key}})
 }
 
@@ -132,22 +109,10 @@ func (s *Store) HolderRights(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refusalWait)
 	defer cancel()
 	const tag = 0
-	key := s.heads[tag] + "~right"
+	key := s.backend.heads[tag] + "~right"
 	commands := [][]any{
 		{"zadd", key, 1, "x"}, {"pexpire", key, 1}, {"zcard", key}, {"zcount", key, 1, 1}, {"zscore", key, "x"}, {"zrange", key, 0, 0}, {"zrevrange", key, 0, 0},
 		{"zrangebyscore", key, 1, 1}, {"zremrangebyscore", key, 1, 1}, {"zremrangebyrank", key, 0, 0}, {"zrem", key, "x"},
 	}
 	return s.firstRefused(ctx, tag, commands)
-}
-
-// tryLimit has a period that is long enough for its hits to be given back.
-var tryLimit = neverReached(time.Minute)
-
-// neverReached returns a limit that nobody reaches.
-func neverReached(period time.Duration) *bucket.Limit {
-	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: period})
-	if err != nil {
-		panic(err) // the numbers are above
-	}
-	return l
 }

@@ -3,7 +3,7 @@ package redisstore
 import (
 	"context"
 	"hash/maphash"
-	"sync/atomic"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -12,17 +12,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// request is a Take, Check or GiveBack on its way. It waits in the queue of a node, is
-// sent in a batch and comes back decided. On a cluster, a request whose hits have
-// several hash tags is not sent itself: its pieces are, one for each tag.
-//
-// A batch reads only memory of its requests: their callers may disconnect, and use
-// their own memory for something else, before the batch is back. The exception is
-// Place, which a batch does not read. So an abandoned request belongs to its batch for
-// good, and whoever waited for it goes on with a replacement.
+// request is a Take, Check, GiveBack or Settle. On a cluster, one whose hits have several
+// hash tags is not sent itself: its pieces are, one for each tag.
 type request struct {
-	script.Group
-	tag  int    // of all hits, unless isSpread
+	// The part that is sent has keys and holders in memory of its own, so that a caller
+	// who disconnects may use his for something else before a batch is back.
+	*Request
 	text []byte // the hits' keys and holders
 	// merged has, for each hit of the caller, its index in Hits; it is empty for a
 	// piece.
@@ -34,55 +29,89 @@ type request struct {
 	whole *request
 	of    []int
 
-	ctx      context.Context // the caller's
-	start    time.Time
-	deadline time.Time // of the wait for Redis
-	status   atomic.Uint32
-	// done gets who decided when the wait is over: Redis has decided, or the command
-	// has failed, or the request was abandoned.
-	done chan decidedBy
-	by   decidedBy
+	ctx             context.Context // the caller's
+	start, deadline time.Time       // of the wait for Redis
+	// skipped is why Redis is not to be asked; nil if it is.
+	skipped error
+	// err is why nobody decided, once asked; nil if Redis or the fallback did.
+	err error
 	// question is what the memory of denials was asked first.
 	question question
 	// degraded is why Redis did not decide some of the hits.
 	degraded fallback.Degraded
-	// late are those of the request's pieces, or the request that this one replaces, that
-	// were abandoned and may yet take slots. fate is what becomes of these slots, see
-	// late.go.
-	late []*request
-	fate atomic.Uint32
-	// traced receives how the request was decided, and trip has the times; both are nil
-	// unless the request is traced.
+	// late are the requests that were sent for this one or its pieces, and that were
+	// abandoned and may yet take slots.
+	late []*Request
+	// isGivenBack says whether some of it was taken and given back.
+	isGivenBack bool
+	// traced receives how the request was decided; nil unless it is traced.
 	traced *bucket.Trace
-	trip   *trip
 }
 
-func newRequest() *request { return &request{done: make(chan decidedBy, 1)} }
+// requests makes requests, in the memory of earlier ones.
+type requests struct {
+	keyspace
+	timeout  time.Duration // of Redis
+	isTraced bool          // whether requests may be
+	pool     sync.Pool     // of *request
+}
+
+func (rs *requests) get() *request {
+	if r, _ := rs.pool.Get().(*request); r != nil {
+		return r
+	}
+	return &request{Request: NewRequest()}
+}
 
 // begin returns a request for hits; end ends its use.
-func (s *Store) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
-	r := s.requests.Get().(*request)
+func (rs *requests) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
+	r := rs.get()
 	r.Mode, r.ctx, r.start = m, ctx, time.Now()
-	r.deadline = r.start.Add(s.timeoutFor(ctx, r.start))
-	if s.onBatch != nil {
+	r.deadline = r.start.Add(rs.timeoutFor(ctx, r.start))
+	if rs.isTraced {
 		r.traced = bucket.TraceOf(ctx)
 	}
 	r.Hits, r.merged = bucket.Merge(r.Hits, r.merged, hits)
 	r.Decisions = append(r.Decisions, make([]bucket.Decision, len(r.Hits))...)
 	for i := range r.Hits {
 		h := &r.Hits[i]
-		tag := s.tags.Of(h.Place)
-		h.Key, h.Holder = r.copyKey(s.heads[tag], h.Key), r.copyHolder(h.Holder)
-		r.Hashes = append(r.Hashes, maphash.Bytes(s.seed, h.Key))
+		tag := rs.tags.Of(h.Place)
+		h.Key, h.Holder = r.copyKey(rs.heads[tag], h.Key), r.copyHolder(h.Holder)
+		r.Hashes = append(r.Hashes, maphash.Bytes(rs.seed, h.Key))
 		switch {
-		case !s.isCluster:
+		case !rs.isCluster:
 		case i == 0:
-			r.tag = tag
-		case tag != r.tag:
+			r.Tag = tag
+		case tag != r.Tag:
 			r.isSpread = true
 		}
 	}
 	return r
+}
+
+// timeoutFor returns how long Redis has to answer a caller: no more than four fifths of
+// the caller's time, so that the fallback can still decide in the last fifth.
+func (rs *requests) timeoutFor(ctx context.Context, now time.Time) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return rs.timeout
+	}
+	return min(rs.timeout, end.Sub(now)/5*4)
+}
+
+// end writes the decision of each of the caller's hits, and ends the use of a request.
+func (rs *requests) end(r *request, decisions []bucket.Decision) {
+	for i, j := range r.merged {
+		decisions[i] = r.Decisions[j]
+	}
+	rs.recycle(r)
+}
+
+// recycle takes back a request that nobody else looks at any more.
+func (rs *requests) recycle(r *request) {
+	r.Reset()
+	*r = request{Request: r.Request, text: r.text[:0], merged: r.merged[:0], of: r.of[:0]}
+	rs.pool.Put(r)
 }
 
 // caller returns the request that has all hits of the caller: the whole, or itself.
@@ -93,43 +122,14 @@ func (r *request) caller() *request {
 	return r
 }
 
-// timeoutFor returns how long Redis has to answer a caller: no more than four fifths of
-// the caller's time, so that the fallback can still decide in the last fifth.
-func (s *Store) timeoutFor(ctx context.Context, now time.Time) time.Duration {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return s.timeout
-	}
-	return min(s.timeout, end.Sub(now)/5*4)
-}
-
-// end writes the decision of each of the caller's hits, and ends the use of a request.
-func (s *Store) end(r *request, decisions []bucket.Decision) {
-	for i, j := range r.merged {
-		decisions[i] = r.Decisions[j]
-	}
-	s.recycle(r)
-}
-
-// piece returns an empty piece of a request for the hits of a tag.
-func (s *Store) piece(whole *request, m script.Mode, tag int) *request {
-	p := s.requests.Get().(*request)
-	p.Mode, p.tag, p.whole, p.ctx = m, tag, whole, whole.ctx
-	return p
-}
-
-// copyHit copies hit i of another request, with a decision. of is the hit's index in
-// the whole.
-func (r *request) copyHit(from *request, i, of int, d bucket.Decision) {
+// copyHit copies hit i of another request, with a decision.
+func (r *request) copyHit(from *script.Group, i int, d bucket.Decision) {
 	h := from.Hits[i]
 	h.Key, h.Holder = r.copyKey("", h.Key), r.copyHolder(h.Holder)
 	r.Hits = append(r.Hits, h)
 	r.Hashes = append(r.Hashes, from.Hashes[i])
 	r.Decisions = append(r.Decisions, d)
-	r.of = append(r.of, of)
-	if from.Named != nil {
-		r.CopyNamed(&from.Group, i)
-	}
+	r.CopyNamed(from, i)
 }
 
 // copyKey copies head and key into the request's memory, and returns the copy.
@@ -149,33 +149,15 @@ func (r *request) copyHolder(holder string) string {
 	return unsafe.String(&r.text[start], len(holder))
 }
 
-// replacement returns a request like r, which was abandoned and still belongs to its
-// batch.
-func (s *Store) replacement(r *request) *request {
-	fresh := s.requests.Get().(*request)
-	fresh.Mode, fresh.tag, fresh.whole, fresh.isSpread = r.Mode, r.tag, r.whole, r.isSpread
-	for i := range r.Hits {
-		of := i
-		if r.whole != nil {
-			of = r.of[i]
-		}
-		fresh.copyHit(r, i, of, bucket.Decision{}) // the batch may still write those of r
+// replace gives a request whose wait is over without a reply another part to go on with,
+// since the one that was sent belongs to its batch for good. It returns that one.
+func (r *request) replace() (gone *Request) {
+	gone = r.Request
+	r.Request, r.text = NewRequest(), nil
+	r.Mode, r.Tag = gone.Mode, gone.Tag
+	for i := range gone.Hits {
+		r.copyHit(&gone.Group, i, bucket.Decision{}) // the batch may still write those of gone
 	}
-	fresh.merged = append(fresh.merged, r.merged...)
-	fresh.ctx, fresh.start, fresh.deadline = r.ctx, r.start, r.deadline
-	fresh.by, fresh.question, fresh.degraded, fresh.traced = r.by, r.question, r.degraded, r.traced
-	return fresh
-}
-
-// recycle takes back a request that nobody else looks at any more.
-func (s *Store) recycle(r *request) {
-	clear(r.Hits)
-	r.Group = script.Group{Hits: r.Hits[:0], Hashes: r.Hashes[:0], Decisions: r.Decisions[:0]}
-	r.tag, r.text, r.merged, r.isSpread = 0, r.text[:0], r.merged[:0], false
-	r.whole, r.of, r.ctx = nil, r.of[:0], nil
-	r.by, r.question, r.degraded, r.traced, r.trip = decidedBy{}, question{}, fallback.Degraded{}, nil, nil
-	r.late = nil
-	r.fate.Store(lateOpen)
-	r.status.Store(waiting)
-	s.requests.Put(r)
+	r.Fail(gone.Cause)
+	return gone
 }

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
@@ -17,8 +16,8 @@ func (s *Store) Reserve(ctx context.Context, reserved bucket.Reservation, hits [
 	if len(hits) == 0 {
 		return nil
 	}
-	r := s.begin(ctx, script.Take, hits)
-	r.Name(reserved.ID, reserved.Lasts, s.seed)
+	r := s.backend.begin(ctx, script.Take, hits)
+	r.Name(reserved.ID, reserved.Lasts, s.backend.seed)
 	return s.take(r, decisions)
 }
 
@@ -33,49 +32,24 @@ func (s *Store) Settle(ctx context.Context, id string, hits []bucket.Hit, settle
 	if len(hits) == 0 {
 		return nil
 	}
-	r := s.begin(context.WithoutCancel(ctx), script.Settle, hits)
-	r.Name(id, 0, s.seed)
-	pieces := s.split(r, script.Settle)
-	err := s.ask(r.ctx, r.start, r.deadline, pieces)
+	b := s.backend
+	r := b.begin(context.WithoutCancel(ctx), script.Settle, hits)
+	r.Name(id, 0, b.seed)
+	pieces := b.split(r, script.Settle)
+	err := b.ask(r.ctx, r.start, r.deadline, pieces...)
 	for _, p := range pieces {
-		if p.by.state == byRedis && s.fallback != nil {
-			_ = s.settleLocally(r.ctx, p, nil) // it has few bills, and cannot fail
+		if p.State() == Decided && b.fallback != nil {
+			_ = b.settleLocally(r.ctx, p) // it has few bills, and cannot fail
 		}
 		for i, j := range p.of {
 			r.Named.Settled[j] = p.Named.Settled[i]
 		}
 	}
-	s.recycleAll(pieces)
+	b.recycleAll(pieces)
 	s.denials.forgetHashes(r.Hashes)
 	for i, j := range r.merged {
 		settled[i] = r.Named.Settled[j]
 	}
-	s.recycle(r)
+	b.recycle(r)
 	return err
-}
-
-// settleLocally settles what the fallback took for the ID of r. What Redis did not settle
-// gets what that did. It returns cause unless all hits were settled.
-func (s *Store) settleLocally(ctx context.Context, r *request, cause error) error {
-	local := make([]bucket.Settled, len(r.Hits))
-	if err := s.fallback.Settle(ctx, r.Named.ID, r.Hits, local); err != nil {
-		return err
-	}
-	for i := range local {
-		if done := &r.Named.Settled[i]; local[i].IsKnown && !done.IsKnown {
-			*done = local[i]
-		}
-	}
-	if slices.ContainsFunc(r.Named.Settled, func(done bucket.Settled) bool { return !done.IsKnown }) {
-		return cause
-	}
-	return nil
-}
-
-// undoTake makes a request to settle take out of the bills what a take of its hits
-// charged.
-func (r *request) undoTake() {
-	for i := range r.Hits {
-		r.Hits[i].Cost = -r.Hits[i].Cost
-	}
 }

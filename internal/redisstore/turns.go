@@ -25,22 +25,22 @@ const (
 
 // next returns a function that reports whether it is a request's turn. It is called
 // with the requests in waiting, in this order, for the batch that is now taken from it.
-func (t *turns) next(waiting []*request) (inTurn func(*request) bool) {
+func (t *turns) next(waiting []*Request) (inTurn func(*Request) bool) {
 	t.look++
 	look, waits := t.look, 0
 	if len(t.tags) == 0 || len(waiting) < 4*busyShare {
-		return func(*request) bool { return true }
+		return func(*Request) bool { return true }
 	}
 	for _, r := range waiting {
-		if tag := &t.tags[r.tag]; tag.waited != look {
+		if tag := &t.tags[r.Tag]; tag.waited != look {
 			tag.waited = look
 			waits++
 		}
 	}
 	rounds := min(1+len(waiting)/(busyShare*waits), maxRounds)
 	free := (waits + rounds - 1) / rounds
-	return func(r *request) bool {
-		if tag := &t.tags[r.tag]; tag.came != look {
+	return func(r *Request) bool {
+		if tag := &t.tags[r.Tag]; tag.came != look {
 			if free == 0 {
 				return false
 			}

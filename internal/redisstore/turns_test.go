@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-func tagged(tags ...int) (waiting []*request) {
+func tagged(tags ...int) (waiting []*Request) {
 	for _, tag := range tags {
-		r := newRequest()
-		r.tag = tag
+		r := NewRequest()
+		r.Tag = tag
 		waiting = append(waiting, r)
 	}
 	return waiting
 }
 
 // taken returns the tags of the requests that are in turn.
-func (t *turns) taken(waiting []*request) (tags []int) {
+func (t *turns) taken(waiting []*Request) (tags []int) {
 	inTurn := t.next(waiting)
 	for _, r := range waiting {
 		if inTurn(r) {
-			tags = append(tags, r.tag)
+			tags = append(tags, r.Tag)
 		}
 	}
 	return tags
@@ -58,23 +58,23 @@ func TestTagsTakeTurns(t *testing.T) {
 func TestTurnsComeSoon(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	turns := turns{tags: make([]turn, 11)}
-	var waiting []*request
-	passed := make(map[*request]int)
+	var waiting []*Request
+	passed := make(map[*Request]int)
 	requests, commands := 0, 0
 	for range 2000 {
 		for range r.IntN(60) {
 			waiting = append(waiting, tagged(r.IntN(11))...)
 		}
 		inTurn, tags := turns.next(waiting), make(map[int]bool)
-		waiting = slices.DeleteFunc(waiting, func(q *request) bool {
+		waiting = slices.DeleteFunc(waiting, func(q *Request) bool {
 			if !inTurn(q) {
 				if passed[q]++; passed[q] > 4 {
-					t.Fatalf("a request with tag %d waits for a fifth batch", q.tag)
+					t.Fatalf("a request with tag %d waits for a fifth batch", q.Tag)
 				}
 				return false
 			}
 			delete(passed, q)
-			tags[q.tag] = true
+			tags[q.Tag] = true
 			requests++
 			return true
 		})
