@@ -13,13 +13,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // backend gets requests decided: by Redis, or else by the fallback.
 type backend struct {
 	requests
-	pipe     *Pipe
+	pipe     *pipe.Pipe
 	fallback *fallback.Fallback // nil: none
 	races    prometheus.Counter
 	returns  sync.WaitGroup // of slots that were taken too late
@@ -34,7 +35,7 @@ func newBackend(conn *redisconn.Conn, o *Options) *backend {
 			Help: "Requests over several hash tags of a cluster that were allowed by the check and then not by every take; what they had taken was given back.",
 		}),
 	}
-	b.pipe = newPipe(conn, pipeOptions{
+	b.pipe = pipe.New(conn, pipe.Options{
 		Tags:         b.tags,
 		Batch:        o.Batch,
 		MaxClockSkew: cmp.Or(o.MaxClockSkew, bucket.DefaultMaxClockSkew),
@@ -90,7 +91,7 @@ func (b *backend) ask(ctx context.Context, now, deadline time.Time, requests ...
 	}
 	var first error
 	for _, r := range requests {
-		if r.State() != Decided {
+		if r.State() != pipe.Decided {
 			r.err = b.fallBack(ctx, r)
 		}
 		if first == nil {

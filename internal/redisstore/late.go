@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -14,7 +15,7 @@ import (
 // without Redis keeps them.
 
 // mayTakeLate reports whether a request that its caller has left may yet take slots.
-func mayTakeLate(r *Request) bool {
+func mayTakeLate(r *pipe.Request) bool {
 	if r.Mode != script.Take || !r.IsLate() {
 		return false
 	}
@@ -27,7 +28,7 @@ func mayTakeLate(r *Request) bool {
 }
 
 // giveBackLate gives back the slots that a late request newly took.
-func (b *backend) giveBackLate(late *Request) {
+func (b *backend) giveBackLate(late *pipe.Request) {
 	if late.Err != nil {
 		return
 	}

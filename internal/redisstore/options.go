@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -58,7 +59,7 @@ const (
 )
 
 // BatchBounds bound the batches that are sent to a node.
-type BatchBounds = Bounds
+type BatchBounds = pipe.Bounds
 
 func (o *Options) check() error {
 	var errs []error

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -20,15 +21,15 @@ func reasonOf(err error) fallback.Reason {
 	var answer redis.Error
 	var network net.Error
 	switch {
-	case errors.Is(err, ErrBreakerOpen):
+	case errors.Is(err, pipe.ErrBreakerOpen):
 		return fallback.BreakerOpen
-	case errors.Is(err, ErrQueueFull):
+	case errors.Is(err, pipe.ErrQueueFull):
 		return fallback.QueueFull
 	case errors.Is(err, script.ErrUnreadable):
 		return fallback.Unreadable
 	case errors.As(err, &answer):
 		return fallback.Refused
-	case errors.Is(err, ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+	case errors.Is(err, pipe.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.As(err, &network) && network.Timeout():
 		return fallback.Timeout
 	}

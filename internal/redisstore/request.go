@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -17,7 +18,7 @@ import (
 type request struct {
 	// The part that is sent has keys and holders in memory of its own, so that a caller
 	// who disconnects may use his for something else before a batch is back.
-	*Request
+	*pipe.Request
 	text []byte // the hits' keys and holders
 	// merged has, for each hit of the caller, its index in Hits; it is empty for a
 	// piece.
@@ -41,7 +42,7 @@ type request struct {
 	degraded fallback.Degraded
 	// late are the requests that were sent for this one or its pieces, and that were
 	// abandoned and may yet take slots.
-	late []*Request
+	late []*pipe.Request
 	// isGivenBack says whether some of it was taken and given back.
 	isGivenBack bool
 	// traced receives how the request was decided; nil unless it is traced.
@@ -60,7 +61,7 @@ func (rs *requests) get() *request {
 	if r, _ := rs.pool.Get().(*request); r != nil {
 		return r
 	}
-	return &request{Request: NewRequest()}
+	return &request{Request: pipe.NewRequest()}
 }
 
 // begin returns a request for hits; end ends its use.
@@ -151,9 +152,9 @@ func (r *request) copyHolder(holder string) string {
 
 // replace gives a request whose wait is over without a reply another part to go on with,
 // since the one that was sent belongs to its batch for good. It returns that one.
-func (r *request) replace() (gone *Request) {
+func (r *request) replace() (gone *pipe.Request) {
 	gone = r.Request
-	r.Request, r.text = NewRequest(), nil
+	r.Request, r.text = pipe.NewRequest(), nil
 	r.Mode, r.Tag = gone.Mode, gone.Tag
 	for i := range gone.Hits {
 		r.copyHit(&gone.Group, i, bucket.Decision{}) // the batch may still write those of gone

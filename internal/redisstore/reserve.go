@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -38,7 +39,7 @@ func (s *Store) Settle(ctx context.Context, id string, hits []bucket.Hit, settle
 	pieces := b.split(r, script.Settle)
 	err := b.ask(r.ctx, r.start, r.deadline, pieces...)
 	for _, p := range pieces {
-		if p.State() == Decided && b.fallback != nil {
+		if p.State() == pipe.Decided && b.fallback != nil {
 			_ = b.settleLocally(r.ctx, p) // it has few bills, and cannot fail
 		}
 		for i, j := range p.of {

@@ -2,13 +2,15 @@ package redisstore
 
 import (
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 )
 
 // leg has the times of requests that were asked together: those of the slowest one.
 type leg struct{ queued, asked time.Duration }
 
 // begin gives a request a trip.
-func (l *leg) begin(r *request) { r.Trip = &Trip{Queued: time.Now()} }
+func (l *leg) begin(r *request) { r.Trip = &pipe.Trip{Queued: time.Now()} }
 
 // end adds the trip of a request whose wait is over to the leg, and what the leg grew
 // by to the trace.
@@ -16,7 +18,7 @@ func (l *leg) end(r *request) {
 	t, trace := r.Trip, r.caller().traced
 	var queued, asked time.Duration
 	switch {
-	case r.State() == Left || !r.IsLate() && t.Sent.IsZero():
+	case r.State() == pipe.Left || !r.IsLate() && t.Sent.IsZero():
 		queued = time.Since(t.Queued)
 	case r.IsLate():
 		queued, asked = t.Sent.Sub(t.Queued), time.Since(t.Sent)

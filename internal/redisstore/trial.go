@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -25,12 +26,12 @@ func neverReached(period time.Duration) *bucket.Limit {
 }
 
 // ping returns a take by which a node with this tag shows that it decides.
-func (k *keyspace) ping(tag int) *Request { return k.trial(pingLimit, "~ping", tag) }
+func (k *keyspace) ping(tag int) *pipe.Request { return k.trial(pingLimit, "~ping", tag) }
 
 // trial returns a take of 1 from a limit of the store's own, by a key of each of the
 // tags.
-func (k *keyspace) trial(l *bucket.Limit, name string, tags ...int) *Request {
-	r := NewRequest()
+func (k *keyspace) trial(l *bucket.Limit, name string, tags ...int) *pipe.Request {
+	r := pipe.NewRequest()
 	r.Mode, r.Tag = script.Take, tags[0]
 	for _, tag := range tags {
 		// No key of a caller's limit begins with a tilde after the tag.

@@ -1,4 +1,4 @@
-package redisstore
+package pipe
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package redisstore
+package pipe
 
 // turns lets the hash tags of a busy node take turns: a command has one tag, and fewer
 // commands with more requests each cost less, for the node and for this daemon. Each

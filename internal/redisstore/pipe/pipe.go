@@ -1,4 +1,4 @@
-package redisstore
+package pipe
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// pipeOptions of a Pipe.
-type pipeOptions struct {
+// Options of a Pipe.
+type Options struct {
 	// Tags are the hash tags of all keys.
 	Tags script.Tags
 	// Batch bounds the batches; the zero Bounds sends each request alone.
@@ -50,8 +50,8 @@ type Pipe struct {
 	isClosed   atomic.Bool
 }
 
-// newPipe returns a pipe to the servers that conn reaches.
-func newPipe(conn *redisconn.Conn, o pipeOptions) *Pipe {
+// New returns a pipe to the servers that conn reaches.
+func New(conn *redisconn.Conn, o Options) *Pipe {
 	w := &wire{
 		conn:      conn,
 		isCluster: conn.Cluster() != nil,

@@ -1,4 +1,4 @@
-package redisstore
+package pipe
 
 import "sync/atomic"
 
@@ -34,5 +34,5 @@ func (s *state) IsGone() bool { return s.State() >= Left }
 func (s *state) IsLate() bool { return s.State() >= Abandoned }
 
 // Drop says that the caller of a late request wants nothing of what it may take. It
-// reports whether its batch is back; if not, pipeOptions.OnLate gets the request then.
+// reports whether its batch is back; if not, Options.OnLate gets the request then.
 func (s *state) Drop() (isBack bool) { return !s.move(Abandoned, Dropped) }
