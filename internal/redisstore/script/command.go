@@ -166,6 +166,25 @@ func (c *Command) encode(r *Group, at func() int64) {
 	}
 }
 
+// encodeBill appends what a hit of a take with an ID ends with.
+func (c *Command) encodeBill(r *Group, i int) {
+	n := r.Named
+	c.input = appendNumbers(c.input, c.hashedKey(&n.Places[i].Key), c.hashedKey(&n.Places[i].Reset), r.Hits[i].Limit.Pace(), n.Lasts.Microseconds())
+}
+
+// encodeSettle appends a Settle.
+func (c *Command) encodeSettle(r *Group, at func() int64) {
+	c.input = appendNumbers(c.input, int64(Settle), 1, int64(len(r.Hits)))
+	for i := range r.Hits {
+		h, bill := &r.Hits[i], &r.Named.Places[i]
+		unit := max(1, h.Limit.Unit) // windows count in costs
+		c.input = appendNumbers(c.input, c.key(h.Key, r.Hashes[i]), c.limit(h.Limit, at), h.Cost,
+			c.hashedKey(&bill.Key), c.hashedKey(&bill.Reset), h.Limit.Pace(), unit)
+	}
+}
+
+func (c *Command) hashedKey(k *HashedKey) int64 { return c.key(k.Text, k.Hash) }
+
 // key returns the index of a key in KEYS, which begins at 1.
 func (c *Command) key(key []byte, hash uint64) int64 {
 	i, isNew := c.keys.find(hash, func(i int) bool { return string(c.keyList[i]) == string(key) })

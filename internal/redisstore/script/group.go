@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -32,6 +33,30 @@ type Group struct {
 	// same is the next of the equal requests of a command, in order of arrival, and
 	// last is the last of them, which only the first knows.
 	same, last *Group
+}
+
+// Name gives a request the ID of its take, or of what it settles. Hashes of keys are by
+// seed.
+func (r *Group) Name(id string, lasts time.Duration, seed maphash.Seed) {
+	r.Named = &Named{ID: id, Lasts: lasts, Places: make([]BillPlace, len(r.Hits)), Settled: make([]bucket.Settled, len(r.Hits))}
+	for i := range r.Hits {
+		r.Named.Places[i] = BillPlace{
+			Key:   hashed(bucket.AppendBill(nil, r.Hits[i].Key, id), seed),
+			Reset: hashed(bucket.AppendReset(nil, r.Hits[i].Key), seed),
+		}
+	}
+}
+
+// CopyNamed gives a request that gets hit i of another also what belongs to it by name.
+func (r *Group) CopyNamed(from *Group, i int) {
+	if from.Named == nil {
+		return
+	}
+	if r.Named == nil {
+		r.Named = &Named{ID: from.Named.ID, Lasts: from.Named.Lasts}
+	}
+	r.Named.Places = append(r.Named.Places, from.Named.Places[i])
+	r.Named.Settled = append(r.Named.Settled, bucket.Settled{})
 }
 
 // Mode is what the script does with a request.
@@ -100,23 +125,10 @@ func EqualHits(as, bs []bucket.Hit) bool {
 
 // hasHolders reports whether some of the limits have holders.
 func (r *Group) hasHolders() bool {
-	for i := range r.Hits {
-		if r.Hits[i].Limit.Algorithm.HasHolders() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Hits, func(h bucket.Hit) bool { return h.Limit.Algorithm.HasHolders() })
 }
 
 // hasRoles reports whether the roles of the hits matter to what is charged.
 func (r *Group) hasRoles() bool {
-	if len(r.Hits) == 1 {
-		return false
-	}
-	for i := range r.Hits {
-		if r.Hits[i].Role != bucket.Enforced {
-			return true
-		}
-	}
-	return false
+	return len(r.Hits) > 1 && slices.ContainsFunc(r.Hits, func(h bucket.Hit) bool { return h.Role != bucket.Enforced })
 }

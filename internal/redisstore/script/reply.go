@@ -52,22 +52,20 @@ type Heading struct {
 // request.
 func (c *Command) Decode(reply []int64) (Heading, error) {
 	r := reader{reply: reply, requests: len(c.requests)}
-	h, err := r.heading()
-	if err != nil {
-		return Heading{}, err
-	}
+	h := Heading{Clock: r.number(0, maxNumber), Mended: r.number(0, maxNumber)}
 	for _, first := range c.requests {
-		if err := r.equals(h.Clock, first); err != nil {
-			return Heading{}, err
-		}
+		r.equals(h.Clock, first)
 	}
 	if r.at < len(reply) {
-		return Heading{}, r.misfit()
+		r.misfits()
+	}
+	if r.err != nil {
+		return Heading{}, r.err
 	}
 	return h, nil
 }
 
-// reader reads numbers of a reply one after the other.
+// reader reads numbers of a reply one after the other. After an error all are 0.
 type reader struct {
 	reply    []int64
 	at       int
@@ -75,95 +73,80 @@ type reader struct {
 	// seq is the number of requests read so far, which the script decided in this
 	// order.
 	seq uint32
+	err error // the first one
 }
 
-func (r *reader) misfit() error {
-	return fmt.Errorf("the script's reply of %d numbers does not fit %d requests", len(r.reply), r.requests)
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("the script's reply "+format, args...)
+	}
 }
 
-func (r *reader) next() (int64, error) {
+func (r *reader) misfits() {
+	r.fail("of %d numbers does not fit %d requests", len(r.reply), r.requests)
+}
+
+// next reads a number.
+func (r *reader) next() int64 {
+	if r.err != nil {
+		return 0
+	}
 	if r.at == len(r.reply) {
-		return 0, r.misfit()
+		r.misfits()
+		return 0
 	}
 	r.at++
-	return r.reply[r.at-1], nil
+	return r.reply[r.at-1]
 }
 
-// moment reads a moment of the script's clock.
-func (r *reader) moment() (int64, error) {
-	at, err := r.next()
-	if err == nil && (at < 0 || at > maxNumber) {
-		return 0, fmt.Errorf("the script's reply holds %d, where a moment of its clock is expected", at)
+// number reads a number from low to high.
+func (r *reader) number(low, high int64) int64 {
+	n := r.next()
+	if r.err == nil && (n < low || n > high) {
+		r.fail("holds %d, where a number from %d to %d is expected", n, low, high)
 	}
-	return at, err
-}
-
-func (r *reader) heading() (h Heading, err error) {
-	if h.Clock, err = r.moment(); err != nil {
-		return h, err
-	}
-	if h.Mended, err = r.next(); err != nil {
-		return h, err
-	}
-	if h.Mended < 0 || h.Mended > maxNumber {
-		return h, fmt.Errorf("the script's reply holds %d, where a number of states is expected", h.Mended)
-	}
-	return h, nil
+	return n
 }
 
 // equals reads the results of equal requests.
-func (r *reader) equals(clock int64, first *Group) error {
+func (r *reader) equals(clock int64, first *Group) {
 	var before *Group
-	for q := first; q != nil; q = q.same {
-		mark, err := r.next()
-		if err != nil {
-			return err
-		}
+	for q := first; q != nil && r.err == nil; q = q.same {
+		mark := r.next()
 		switch {
 		case mark == replySame && before != nil:
 			for ; q != nil; q = q.same {
 				q.Err, q.Elsewhen = before.Err, before.Elsewhen
 				copy(q.Decisions, before.Decisions)
-				r.number(q)
+				r.count(q)
 			}
-			return nil
+			return
 		case mark == replyUnreadable:
 			q.Err = ErrUnreadable
 		case mark == replyElsewhen:
-			if q.Elsewhen, err = r.moment(); err != nil {
-				return err
-			}
-			q.Err = ErrElsewhen
+			q.Err, q.Elsewhen = ErrElsewhen, r.number(0, maxNumber)
+		case (q.Mode == Settle || q.Mode == GiveBack) && mark != replyDone:
+			r.fail("holds %d for a request to give back or settle", mark)
 		case q.Mode == Settle:
-			if mark != replyDone {
-				return fmt.Errorf("the script's reply holds %d for a request to settle", mark)
-			}
-			if err := r.settled(clock, q); err != nil {
-				return err
-			}
-		case q.Mode != GiveBack:
-			if err := r.decisions(clock, mark, q); err != nil {
-				return err
-			}
-			if q.Mode != Check {
-				q.settleRemaining()
-			}
-		case mark != replyDone:
-			return fmt.Errorf("the script's reply holds %d for a request to give back", mark)
-		default:
+			r.settled(clock, q)
+		case q.Mode == GiveBack:
 			for i := range q.Decisions {
 				q.Decisions[i].At = clock
 			}
+		default:
+			r.decisions(clock, mark, q)
+			if q.Mode != Check {
+				q.settleRemaining()
+			}
 		}
-		r.number(q)
+		r.count(q)
 		before = q
 	}
-	return nil
 }
 
-// number sets the Seq of the decisions of the next request: no other command runs while
+// count sets the Seq of the decisions of the next request: no other command runs while
 // the script does, so its place in the command orders it among all of that moment.
-func (r *reader) number(q *Group) {
+func (r *reader) count(q *Group) {
 	r.seq++
 	for i := range q.Decisions {
 		q.Decisions[i].Seq = r.seq
@@ -187,42 +170,34 @@ func (r *Group) settleRemaining() {
 }
 
 // decisions reads the decisions of one request, whose first number was already read.
-func (r *reader) decisions(clock, first int64, q *Group) error {
+func (r *reader) decisions(clock, first int64, q *Group) {
 	for i := range q.Decisions {
-		var err error
 		if i > 0 {
-			if first, err = r.next(); err != nil {
-				return err
-			}
+			first = r.next()
 		}
 		reset, following := first>>3, first&7
 		if reset < 0 || following < minFollowing || following > maxFollowing {
-			return fmt.Errorf("the script's reply holds %d, where the first number of a decision is expected", first)
+			r.fail("holds %d, where the first number of a decision is expected", first)
+			return
 		}
 		var numbers [maxFollowing]int64
 		for j := range following {
-			if numbers[j], err = r.next(); err != nil {
-				return err
-			}
+			numbers[j] = r.next()
 		}
-		if q.Decisions[i], err = decodeDecision(clock, reset, numbers); err != nil {
-			return err
-		}
-		if d := &q.Decisions[i]; (d.Wait != 0 || d.At != clock) && q.Hits[i].Limit.Algorithm.HasHolders() {
+		d := &q.Decisions[i]
+		*d = r.decision(clock, reset, numbers)
+		if (d.Wait != 0 || d.At != clock) && q.Hits[i].Limit.Algorithm.HasHolders() {
 			d.Ahead = uint32(max(0, d.At-clock))
-			if err := settleWait(d, q.Hits[i].Cost); err != nil {
-				return err
-			}
+			r.settleWait(d, q.Hits[i].Cost)
 		}
 	}
-	return nil
 }
 
 // settleWait moves to Released or Renewal what the script reports in the place of a Wait
 // where a holder was allowed a cost.
-func settleWait(d *bucket.Decision, cost int64) error {
+func (r *reader) settleWait(d *bucket.Decision, cost int64) {
 	if !d.Allowed() || d.Wait == 0 {
-		return nil
+		return
 	}
 	what := d.Wait.Microseconds()
 	d.Wait = 0
@@ -232,15 +207,15 @@ func settleWait(d *bucket.Decision, cost int64) error {
 	case cost > 0 && what <= int64(bucket.RenewedSoon):
 		d.Renewal = bucket.Renewal(what)
 	default:
-		return fmt.Errorf("the script's reply holds %d, which no take or release finds", what)
+		r.fail("holds %d, which no take or release finds", what)
 	}
-	return nil
 }
 
-func decodeDecision(clock, reset int64, n [maxFollowing]int64) (bucket.Decision, error) {
+func (r *reader) decision(clock, reset int64, n [maxFollowing]int64) bucket.Decision {
 	remaining, retry, wait, late := n[0], n[1], n[2], n[3]
 	if remaining < 0 || remaining > maxNumber || reset > maxMicros || retry < int64(bucket.Unknown) || retry > maxMicros || wait < 0 || wait > maxMicros || late < -clock || late > maxNumber {
-		return bucket.Decision{}, fmt.Errorf("the script's reply holds %v, which is no decision", n)
+		r.fail("holds %v, which is no decision", n)
+		return bucket.Decision{}
 	}
 	d := bucket.Decision{
 		Remaining:  remaining,
@@ -252,5 +227,20 @@ func decodeDecision(clock, reset int64, n [maxFollowing]int64) (bucket.Decision,
 	if retry >= 0 {
 		d.RetryAfter = time.Duration(retry) * time.Microsecond
 	}
-	return d, nil
+	return d
+}
+
+// settled reads the results of a Settle, after its mark.
+func (r *reader) settled(clock int64, q *Group) {
+	for i := range q.Named.Settled {
+		s := &q.Named.Settled[i]
+		*s = bucket.Settled{At: clock}
+		takes := r.number(0, maxNumber)
+		if takes == 0 {
+			continue
+		}
+		s.IsKnown, s.Takes = true, takes-1
+		s.Returned, s.Added, s.Remaining = r.number(0, maxNumber), r.number(0, maxNumber), r.number(0, maxNumber)
+		s.ResetAfter = time.Duration(min(r.number(0, maxNumber), maxMicros)) * time.Microsecond
+	}
 }
