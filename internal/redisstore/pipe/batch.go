@@ -47,7 +47,7 @@ func (b *batch) send(ctx context.Context) {
 	if b.exchangeUnloaded(ctx, commands) {
 		took = time.Since(start)
 	}
-	if n != nil && w.onBatch != nil {
+	if n != nil && w.OnBatch != nil {
 		b.report(commands, start, took)
 	}
 	for _, c := range commands {
@@ -75,7 +75,7 @@ func (b *batch) finish(ctx context.Context, c *script.Command, start time.Time, 
 	if heading.Mended > 0 {
 		b.wire.metrics.mended.Add(float64(heading.Mended))
 	}
-	if b.node != nil && b.wire.clock == nil {
+	if b.node != nil && b.wire.Clock == nil {
 		b.node.recordClock(time.UnixMicro(heading.Clock), start, took)
 	}
 }
@@ -108,7 +108,7 @@ const windowSlack = time.Minute
 // windowsAt returns a moment, in microseconds since the Unix epoch, in the first window
 // that limits by calendar are sent with: a little before the node's clock.
 func (b *batch) windowsAt() int64 {
-	now := b.wire.ownClock()
+	now := b.wire.OwnClock()
 	if b.node != nil {
 		now += time.Duration(b.node.clock.offset.Load()).Microseconds()
 	}
@@ -160,7 +160,7 @@ func (b *batch) report(commands []*script.Command, start time.Time, took time.Du
 	for _, c := range commands {
 		failed = failed || c.Cmd.Err() != nil
 	}
-	span := b.wire.onBatch(bucket.TracedBatch{
+	span := b.wire.OnBatch(bucket.TracedBatch{
 		Node: b.node.name(), Requests: len(b.requests), Commands: len(commands), Limits: limits, Start: start, Took: took, Failed: failed,
 	})
 	for _, t := range traced {

@@ -19,19 +19,16 @@ type metrics struct {
 // newMetrics returns metrics that are registered unless r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	with := promauto.With(r)
+	counter := func(name, help string) prometheus.Counter {
+		return with.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
 	return &metrics{
-		coalesced: with.NewCounter(prometheus.CounterOpts{
-			Name: "ratelimitd_redis_coalesced_requests_total",
-			Help: "Requests that travelled to Redis as one with an equal one.",
-		}),
-		unknown: with.NewCounter(prometheus.CounterOpts{
-			Name: "ratelimitd_redis_unknown_outcomes_total",
-			Help: "Requests, or on a cluster their pieces by hash tag, that were sent to Redis and whose answer came too late or never: they may have been charged.",
-		}),
-		mended: with.NewCounter(prometheus.CounterOpts{
-			Name: "ratelimitd_redis_mended_states_total",
-			Help: "States that a wrong clock of Redis had written, further ahead than redis.max_clock_skew, and that go on from the clock as it was then.",
-		}),
+		coalesced: counter("ratelimitd_redis_coalesced_requests_total",
+			"Requests that travelled to Redis as one with an equal one."),
+		unknown: counter("ratelimitd_redis_unknown_outcomes_total",
+			"Requests, or on a cluster their pieces by hash tag, that were sent to Redis and whose answer came too late or never: they may have been charged."),
+		mended: counter("ratelimitd_redis_mended_states_total",
+			"States that a wrong clock of Redis had written, further ahead than redis.max_clock_skew, and that go on from the clock as it was then."),
 		calls: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_calls_total",
 			Help: "Calls of the script for callers, by node. One that is sent again, since Redis did not run it, counts once; probes do not count.",

@@ -2,37 +2,10 @@ package pipe
 
 import (
 	"context"
-	"math"
 	"runtime"
 	"sync"
 	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
-
-// Bounds bound the batches that are sent to a node.
-type Bounds struct {
-	// Size is the maximum number of hits in a batch; a request with more goes alone. 0
-	// and 1 send every request alone, as soon as there is a connection: InFlight is
-	// then redisconn.PoolPerNode, whatever it says.
-	Size int
-	// InFlight is the maximum number of batches in flight to a node; at least 1.
-	InFlight int
-	// Queue is the maximum number of requests that wait for a batch to a node; at least
-	// 1. With a Size of 0 or 1 it may be 0, which means no bound.
-	Queue int
-}
-
-// effective returns what b means to a queue.
-func (b Bounds) effective() Bounds {
-	if b.Size > 1 {
-		return b
-	}
-	if b.Queue == 0 {
-		b.Queue = math.MaxInt
-	}
-	return Bounds{Size: 1, InFlight: redisconn.PoolPerNode, Queue: b.Queue}
-}
 
 // queue gathers requests for a node while a batch is in flight, and sends them as the
 // next batch when that one is back, like the group commit of a database. No request
@@ -72,9 +45,10 @@ const (
 	away                // its batch is in flight
 )
 
-// newQueue returns the queue of a node, on a cluster with so many hash tags. It starts a
-// goroutine for each batch that may be in flight.
-func newQueue(w *wire, n *node, bounds Bounds, tags int) *queue {
+// newQueue returns the queue of a node. It starts a goroutine for each batch that may be in
+// flight.
+func newQueue(w *wire, n *node) *queue {
+	bounds := w.Batch.effective()
 	q := &queue{
 		wire:      w,
 		node:      n,
@@ -83,7 +57,7 @@ func newQueue(w *wire, n *node, bounds Bounds, tags int) *queue {
 		watchWake: make(chan struct{}, 1),
 	}
 	if w.isCluster {
-		q.turns.tags = make([]turn, tags)
+		q.turns.tags = make([]turn, len(w.Tags))
 	}
 	for range q.bounds.InFlight + 1 {
 		q.batches = append(q.batches, &batch{wire: w, node: n})

@@ -16,8 +16,8 @@ func (w *wire) deliver(r *Request) {
 		w.resends.Go(func() { w.resend(r) })
 		return
 	}
-	if !r.arrive() && !r.move(Abandoned, Returned) && w.onLate != nil {
-		w.onLate(r)
+	if !r.arrive() && !r.move(Abandoned, Returned) && w.OnLate != nil {
+		w.OnLate(r)
 	}
 }
 

@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,19 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
-	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // topology has a queue for each node, and knows which node has the keys of each tag. That
 // is only a guess, used for batching: the client sends each command to the node that has
 // its slot, so a wrong guess costs no more than a batch that goes to two servers.
 type topology struct {
-	wire   *wire
-	tags   script.Tags
-	bounds Bounds
-	probe  func(tag int) *Request
-	log    *slog.Logger
-	byTag  atomic.Pointer[[]*queue]
+	wire  *wire
+	byTag atomic.Pointer[[]*queue]
 
 	ctx       context.Context // ends following
 	cancel    context.CancelFunc
@@ -38,14 +32,16 @@ const (
 	topologyLookDown = 100 * time.Millisecond
 )
 
-// start makes one node for all tags, and follows the topology of a cluster.
-func (t *topology) start() {
+// newTopology returns a topology of one node for all tags, which follows that of a cluster.
+func newTopology(w *wire) *topology {
+	t := &topology{wire: w}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	byTag := slices.Repeat([]*queue{t.newQueue(redisconn.AnyNode)}, len(t.tags))
+	byTag := slices.Repeat([]*queue{t.newQueue(redisconn.AnyNode)}, len(w.Tags))
 	t.byTag.Store(&byTag)
-	if cluster := t.wire.conn.Cluster(); cluster != nil {
+	if cluster := w.conn.Cluster(); cluster != nil {
 		t.following.Go(func() { t.follow(cluster) })
 	}
+	return t
 }
 
 // close decides or fails the waiting requests, and ends all goroutines.
@@ -62,16 +58,16 @@ func (t *topology) close() {
 // request goes to it.
 func (t *topology) newQueue(address string) *queue {
 	var q *queue
-	n := newNode(address, t.wire.metrics, t.log, func(ctx context.Context) error {
+	n := newNode(address, t.wire.metrics, t.wire.Log, func(ctx context.Context) error {
 		tag := slices.Index(*t.byTag.Load(), q)
 		if tag < 0 {
 			return nil
 		}
-		r := t.probe(tag)
+		r := t.wire.Probe(tag)
 		t.wire.alone(r).send(ctx)
 		return r.Err
 	})
-	q = newQueue(t.wire, n, t.bounds, len(t.tags))
+	q = newQueue(t.wire, n)
 	return q
 }
 
@@ -130,7 +126,7 @@ func (t *topology) look(cluster *redis.ClusterClient) {
 	for _, q := range old {
 		queues[q.node.address] = q
 	}
-	byTag := make([]*queue, len(t.tags))
+	byTag := make([]*queue, len(t.wire.Tags))
 	for i, address := range addresses {
 		if queues[address] == nil {
 			queues[address] = t.newQueue(address)
@@ -153,8 +149,8 @@ func (t *topology) look(cluster *redis.ClusterClient) {
 
 // masters returns, by tag, the address of its master as the client knows it.
 func (t *topology) masters(ctx context.Context, cluster *redis.ClusterClient) ([]string, error) {
-	addresses := make([]string, len(t.tags))
-	for i, tag := range t.tags {
+	addresses := make([]string, len(t.wire.Tags))
+	for i, tag := range t.wire.Tags {
 		master, err := cluster.MasterForKey(ctx, tag)
 		if err != nil {
 			return nil, err

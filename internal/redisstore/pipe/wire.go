@@ -7,31 +7,27 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // wire is how commands get to Redis and back, and what all of them have in common.
 type wire struct {
+	Options
 	conn      *redisconn.Conn
-	isCluster bool         // then a command has keys of one tag
-	skew      string       // the script's argument
-	clock     func() int64 // may be nil
-	ownClock  func() int64
+	isCluster bool   // then a command has keys of one tag
+	skew      string // the script's argument
 	metrics   *metrics
-	onBatch   func(bucket.TracedBatch) bucket.SpanRef
-	onLate    func(*Request)
 	doubts    chan struct{}  // has an element when the topology may have changed
 	resends   sync.WaitGroup // of requests that are sent again
 }
 
 // clockArg is the script's clock in tests; empty means the clock of Redis.
 func (w *wire) clockArg() string {
-	if w.clock == nil {
+	if w.Clock == nil {
 		return ""
 	}
-	return strconv.FormatInt(w.clock(), 10)
+	return strconv.FormatInt(w.Clock(), 10)
 }
 
 // exchange sends commands and waits for their replies; each Cmd gets its reply, or an
