@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -82,13 +83,23 @@ func (s *Store) Close() error {
 // not answer by then, or answers with an error, the fallback decides. Then Take fails
 // if there is no fallback, or if a limit asks for that.
 func (s *Store) Take(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+	return s.Reserve(ctx, bucket.Reservation{}, hits, decisions)
+}
+
+// Reserve implements bucket.Store; it fails like Take. If the fallback decides in the
+// place of Redis, the bill is there too. Without an ID it is a Take.
+func (s *Store) Reserve(ctx context.Context, reserved bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision) error {
 	if len(hits) != len(decisions) {
 		return errLength
 	}
 	if len(hits) == 0 {
 		return nil
 	}
-	return s.take(s.backend.begin(ctx, script.Take, hits), decisions)
+	r := s.backend.begin(ctx, script.Take, hits)
+	if reserved.ID != "" {
+		r.Name(reserved.ID, reserved.Lasts, s.backend.seed)
+	}
+	return s.take(r, decisions)
 }
 
 // take decides a request to take, and ends its use.
@@ -215,5 +226,38 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	b.recycleAll(charged)
 	s.denials.forgetHashes(r.Hashes)
 	b.end(r, decisions)
+	return err
+}
+
+// Settle implements bucket.Store. It asks Redis even when ctx has ended, on a cluster all
+// hash tags at the same time, and settles what the fallback took for the ID too: where a
+// take's outcome was unknown, both may have been charged. It fails if Redis does not
+// answer, unless the fallback has all the bills.
+func (s *Store) Settle(ctx context.Context, id string, hits []bucket.Hit, settled []bucket.Settled) error {
+	if len(hits) != len(settled) {
+		return errLength
+	}
+	if len(hits) == 0 {
+		return nil
+	}
+	b := s.backend
+	r := b.begin(context.WithoutCancel(ctx), script.Settle, hits)
+	r.Name(id, 0, b.seed)
+	pieces := b.split(r, script.Settle)
+	err := b.ask(r.ctx, r.start, r.deadline, pieces...)
+	for _, p := range pieces {
+		if p.State() == pipe.Decided && b.fallback != nil {
+			_ = b.settleLocally(r.ctx, p) // it has few bills, and cannot fail
+		}
+		for i, j := range p.of {
+			r.Named.Settled[j] = p.Named.Settled[i]
+		}
+	}
+	b.recycleAll(pieces)
+	s.denials.forgetHashes(r.Hashes)
+	for i, j := range r.merged {
+		settled[i] = r.Named.Settled[j]
+	}
+	b.recycle(r)
 	return err
 }

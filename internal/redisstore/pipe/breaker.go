@@ -27,7 +27,7 @@ type breaker struct {
 	// while it is open; and with nil when it closes.
 	changed func(because error)
 
-	open atomic.Bool
+	isOpen atomic.Bool // then the node is not to be asked anything
 
 	mu       sync.Mutex
 	failures int
@@ -44,12 +44,9 @@ func newBreaker(probe func(context.Context) error, changed func(because error)) 
 	return b
 }
 
-// isOpen reports whether the node should not be asked anything.
-func (b *breaker) isOpen() bool { return b.open.Load() }
-
 // refusal returns why the node should not be asked anything, or nil.
 func (b *breaker) refusal() error {
-	if b.isOpen() {
+	if b.isOpen.Load() {
 		return ErrBreakerOpen
 	}
 	return nil
@@ -63,7 +60,7 @@ func (b *breaker) record(start time.Time, err error) {
 		b.failures = 0
 		return
 	}
-	if b.open.Load() || start.Before(b.counted) || b.ctx.Err() != nil {
+	if b.isOpen.Load() || start.Before(b.counted) || b.ctx.Err() != nil {
 		return
 	}
 	b.failures++
@@ -71,7 +68,7 @@ func (b *breaker) record(start time.Time, err error) {
 	if b.failures < failuresToOpen {
 		return
 	}
-	b.open.Store(true)
+	b.isOpen.Store(true)
 	b.changed(err)
 	b.probing.Go(b.probeUntilAnswered)
 }
@@ -79,31 +76,27 @@ func (b *breaker) record(start time.Time, err error) {
 func (b *breaker) probeUntilAnswered() {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	for {
+	for b.isOpen.Load() {
 		select {
 		case <-b.ctx.Done():
 			return
 		case <-tick.C:
+			b.recordProbe(b.probe(b.ctx))
 		}
-		err := b.probe(b.ctx)
-		if !isDown(err) {
-			break
-		}
-		b.stayedOpen(err)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failures = 0
-	b.open.Store(false)
-	b.changed(nil)
 }
 
-func (b *breaker) stayedOpen(because error) {
+// recordProbe notes how a probe ended.
+func (b *breaker) recordProbe(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ctx.Err() == nil {
-		b.changed(because)
+	if !isDown(err) {
+		b.failures, err = 0, nil
+		b.isOpen.Store(false)
+	} else if b.ctx.Err() != nil {
+		return
 	}
+	b.changed(err)
 }
 
 // close ends the probing.

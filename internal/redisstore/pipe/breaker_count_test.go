@@ -26,11 +26,11 @@ func TestBreakerThatHasClosedCountsFailuresAnew(t *testing.T) {
 	if err := <-opened; !errors.Is(err, away) {
 		t.Fatalf("the breaker opened because of %v", err)
 	}
-	asynctest.Eventually(t, "a probe closes the breaker", func() bool { return !b.isOpen() })
+	asynctest.Eventually(t, "a probe closes the breaker", func() bool { return !b.isOpen.Load() })
 	for range failuresToOpen - 1 {
 		b.record(time.Now(), away)
 	}
-	if b.isOpen() || len(opened) > 0 {
+	if b.isOpen.Load() || len(opened) > 0 {
 		t.Error("a failure after it has closed opened the breaker")
 	}
 }

@@ -35,7 +35,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 			metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, n.name())
 		}
 		open := 0.0
-		if n.breaker.isOpen() {
+		if n.breaker.isOpen.Load() {
 			open = 1
 		}
 		gauge(breakerOpenDesc, open)

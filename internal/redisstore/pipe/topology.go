@@ -106,7 +106,7 @@ func (t *topology) follow(cluster *redis.ClusterClient) {
 
 func (t *topology) lookAgainAfter() time.Duration {
 	for _, q := range t.queues() {
-		if q.node.breaker.isOpen() {
+		if q.node.breaker.isOpen.Load() {
 			return topologyLookDown
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,18 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
+
+// Ping takes from a limit of its own, so it needs all that a Take needs: it fails on a
+// replica, which cannot write. If Redis refuses, its error wraps bucket.ErrRefused,
+// like that of Refusal.
+func (s *Store) Ping(ctx context.Context) error {
+	// Each ping uses another tag, far from the last one: one node that is down is not
+	// the whole cluster.
+	const golden = 0x9e3779b9 // the golden ratio of 2^32
+	far := s.pings.Add(1) * golden
+	tag := int(uint64(far) * uint64(len(s.backend.tags)) >> 32)
+	return s.explain(tag, s.backend.pipe.Ask(ctx, s.backend.ping(tag)))
+}
 
 // refusalWait bounds Refusal: a Redis that does not answer must not keep a daemon from
 // starting.
@@ -115,4 +128,39 @@ func (s *Store) HolderRights(ctx context.Context) error {
 		{"zrangebyscore", key, 1, 1}, {"zremrangebyscore", key, 1, 1}, {"zremrangebyrank", key, 0, 0}, {"zrem", key, "x"},
 	}
 	return s.firstRefused(ctx, tag, commands)
+}
+
+// Warnings asks each master for its settings, and returns a sentence for the operator
+// about each master that may lose limits, or that could not be asked.
+func (s *Store) Warnings(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	var mu sync.Mutex
+	var warnings []string
+	look := func(ctx context.Context, c *redis.Client) error {
+		w := evictionWarning(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		if w != "" {
+			warnings = append(warnings, w)
+		}
+		return nil
+	}
+	if err := s.redis.EachMaster(ctx, look); err != nil {
+		warnings = append(warnings, fmt.Sprintf("redis: could not look at every master: %v", err))
+	}
+	return warnings
+}
+
+func evictionWarning(ctx context.Context, c *redis.Client) string {
+	addr := c.Options().Addr
+	info, err := redisconn.Info(ctx, c, "memory")
+	if err != nil {
+		return fmt.Sprintf("redis: %s: could not read its maxmemory-policy: %v", addr, err)
+	}
+	policy := info["maxmemory_policy"]
+	if policy == "noeviction" {
+		return ""
+	}
+	return fmt.Sprintf("redis: %s: maxmemory-policy is %q: when memory is short it drops limits, and requests pass that should not; set it to noeviction", addr, policy)
 }
