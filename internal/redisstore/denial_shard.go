@@ -9,26 +9,28 @@ import (
 // denialShard holds denials by the hash of a key that denied, in two generations. A
 // denial goes into recent. When recent is full, or as old as a denial may become, it
 // replaces older, whose denials are forgotten: they have ended, or there is no room for
-// them.
+// them. So what has ended is freed by what comes later, and an empty shard costs no lock.
 type denialShard struct {
 	lasts    time.Duration
 	maxBytes int // of a generation
 
 	mu            sync.Mutex
 	recent, older map[uint64]*denial
-	bytes         int       // of recent
-	began         time.Time // when recent began
-	// n is the number of denials, so that find need not lock an empty shard.
-	n atomic.Int32
+	bytes         int          // of recent
+	began         time.Time    // when recent began
+	n             atomic.Int32 // the number of denials
 }
 
 // find returns the latest denial by a key, or nil. It may have ended.
-func (sh *denialShard) find(hash uint64) *denial {
+func (sh *denialShard) find(hash uint64, now time.Time) *denial {
 	if sh.n.Load() == 0 {
 		return nil
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if now.Sub(sh.began) >= sh.lasts {
+		sh.turn(now)
+	}
 	if k := sh.recent[hash]; k != nil {
 		return k
 	}
@@ -55,18 +57,6 @@ func (sh *denialShard) put(hash uint64, k *denial) {
 	sh.recent[hash] = k
 	sh.bytes += size
 	sh.count()
-}
-
-// freeEnded turns if recent is old enough.
-func (sh *denialShard) freeEnded(now time.Time) {
-	if sh.n.Load() == 0 {
-		return
-	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if now.Sub(sh.began) >= sh.lasts {
-		sh.turn(now)
-	}
 }
 
 // turn begins a generation. mu is held.

@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// Whatever is denied, the memory holds no more bytes than allowed, and frees them when
-// the denials have ended.
+// Whatever is denied, the memory holds no more bytes than allowed, and other requests
+// free them when the denials have ended.
 func TestDenialsTakeBoundedBytes(t *testing.T) {
 	const bytes = 4 << 20
 	for _, c := range []struct {
@@ -54,7 +54,9 @@ func TestDenialsTakeBoundedBytes(t *testing.T) {
 			}
 			for range 2 {
 				now = now.Add(time.Second)
-				d.freeEnded(now)
+				for shard := range uint64(denialShards) {
+					d.known(now, &script.Group{Hashes: []uint64{shard}})
+				}
 			}
 			const little = 256 << 10
 			if left := heaptest.InUse() - before - counts; left > little {

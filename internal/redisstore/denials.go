@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -71,7 +70,7 @@ func (d *denials) known(now time.Time, r *script.Group) (q question, isKnown boo
 		q.returns += d.returnsTo(hash).Load()
 	}
 	for _, hash := range r.Hashes {
-		k := d.shard(hash).find(hash)
+		k := d.shard(hash).find(hash, q.asked)
 		if k != nil && q.asked.Before(k.until) && k.returns == q.returns && script.EqualHits(k.hits, r.Hits) {
 			k.repeat(q.asked, r.Decisions)
 			return q, true
@@ -153,28 +152,6 @@ func (d *denials) forget(keys []string) {
 	}
 	for _, key := range keys {
 		d.returnsTo(maphash.String(d.seed, key)).Add(1)
-	}
-}
-
-// run frees the memory of denials that have ended, even if nobody asks about them any
-// more, until ctx ends.
-func (d *denials) run(ctx context.Context) {
-	tick := time.NewTicker(d.lasts)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			d.freeEnded(time.Now())
-		}
-	}
-}
-
-// freeEnded frees denials that have ended, at its second call at the latest.
-func (d *denials) freeEnded(now time.Time) {
-	for i := range d.shards {
-		d.shards[i].freeEnded(d.clock(now))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,9 +24,6 @@ type Store struct {
 	clock        func() int64 // may be nil
 	knownDenials prometheus.Counter
 	pings        atomic.Uint32
-
-	closing    context.CancelFunc // ends what runs in the background
-	background sync.WaitGroup
 }
 
 var _ bucket.Store = (*Store)(nil)
@@ -42,12 +38,10 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{
 		backend: newBackend(conn, &o),
 		redis:   conn,
 		clock:   o.Clock,
-		closing: cancel,
 		knownDenials: promauto.With(o.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_redis_known_denials_total",
 			Help: "Requests that were denied without a call, for Redis had just denied the same.",
@@ -55,7 +49,6 @@ func New(conn *redisconn.Conn, o Options) (*Store, error) {
 	}
 	if o.DenialMemory > 0 {
 		s.denials = newDenials(o.DenialMemory, cmp.Or(o.DenialBytes, DefaultDenialBytes), s.backend.seed, s.denialTime)
-		s.background.Go(func() { s.denials.run(ctx) })
 	}
 	return s, nil
 }
@@ -71,8 +64,6 @@ func (s *Store) denialTime(now time.Time) time.Time {
 // Close decides or fails the waiting requests, ends the store's goroutines and removes
 // its metrics. It returns nil.
 func (s *Store) Close() error {
-	s.closing()
-	s.background.Wait()
 	s.backend.close()
 	return nil
 }
