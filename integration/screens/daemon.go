@@ -137,7 +137,7 @@ func (d *daemon) openStores(o *server.Options) error {
 	memory := memstore.New(memstore.Options{MaxKeys: 1000, Clock: d.now.Load, Ordered: true})
 	d.onClose(memory.Close)
 	assignments, err := filestore.Open(filestore.Options{Clock: d.now.Load, Hooks: assign.Hooks{
-		Quiesce: func() { d.server.Quiesce() }, Forget: memory.Forget, Counted: memory.Counted,
+		Forget: memory.Forget, Counted: memory.Counted,
 	}})
 	if err != nil {
 		return err

@@ -21,11 +21,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
-// assignments are the store of assignments, and what it needs of the server, which is
-// made later.
+// assignments are the store of assignments, and what is known about it.
 type assignments struct {
 	assign.Store
-	quiesce atomic.Pointer[func()]
 	// known says that decisions may be made: all are loaded, or there is a snapshot, or
 	// the store does not answer.
 	known atomic.Bool
@@ -44,11 +42,7 @@ const changesWithin = 2 * time.Second
 // in a file beside a store in memory.
 func newAssignments(s settings.Settings, e *engine, metrics prometheus.Registerer, log *slog.Logger) (*assignments, error) {
 	a := new(assignments)
-	hooks := assign.Hooks{Forget: e.store.Forget, Counted: e.counted, Quiesce: func() {
-		if quiesce := a.quiesce.Load(); quiesce != nil {
-			(*quiesce)()
-		}
-	}}
+	hooks := assign.Hooks{Forget: e.store.Forget, Counted: e.counted}
 	open := a.openFile
 	if e.redis != nil {
 		open = a.openRedis
@@ -114,9 +108,6 @@ func (a *assignments) close() error {
 	}
 	return err
 }
-
-// quiesceWith makes changes wait until no decision is left that began before them.
-func (a *assignments) quiesceWith(quiesce func()) { a.quiesce.Store(&quiesce) }
 
 func (a *assignments) show(metrics prometheus.Registerer) {
 	factory := promauto.With(metrics)
@@ -225,7 +216,7 @@ func (a *assignments) run(ctx context.Context, e *engine, background *sync.WaitG
 // await waits until decisions may be made.
 func (a *assignments) await(ctx context.Context, e *engine, log *slog.Logger) {
 	began := time.Now()
-	for !a.Loaded() || !e.tenure().Holds() {
+	for !a.Loaded() {
 		waited := time.Since(began)
 		if a.log != nil && waited > answersSoon && a.log.HasSnapshot() {
 			log.Warn("assignments are those of the snapshot until Redis has all of them again; answers are marked as degraded until then")

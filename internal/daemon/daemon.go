@@ -135,7 +135,6 @@ func (p *parts) run(outer context.Context, s settings.Settings, told signals) er
 	if err != nil {
 		return err
 	}
-	p.assigned.quiesceWith(srv.Quiesce)
 	p.asked.answerWith(srv.Top)
 
 	// What requests in flight need goes on until the server has ended.

@@ -36,8 +36,6 @@ type engine struct {
 	// refusal returns why Redis will not decide for this daemon. It is nil
 	// without Redis.
 	refusal func(context.Context) error
-	// degrade decides without Redis. It is nil without Redis.
-	degrade func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
 	// onAnswer is called at the store's first answer. It is nil without Redis.
 	onAnswer func(context.Context)
 	// counted returns how many of some keys have a state. It is nil with Redis, which
@@ -111,7 +109,7 @@ func (e *engine) openRedisStore(r settings.Redis, live *rules.Live, tracer *trac
 	if err != nil {
 		return err
 	}
-	e.store, e.many, e.refusal, e.degrade = store, store, store.Refusal, store.TakeDegraded
+	e.store, e.many, e.refusal = store, store, store.Refusal
 	e.onAnswer = func(ctx context.Context) {
 		for _, w := range store.Warnings(ctx) {
 			log.Warn(w)
@@ -163,14 +161,6 @@ func (e *engine) daemonIDs(ctx context.Context) ([]string, error) {
 		ids[i] = d.ID
 	}
 	return ids, err
-}
-
-// tenure is that of this daemon; nil without Redis.
-func (e *engine) tenure() *fleet.Tenure {
-	if e.fleet == nil {
-		return nil
-	}
-	return e.fleet.Tenure()
 }
 
 // awaited returns the daemons that changes of assignments wait for.

@@ -39,10 +39,6 @@ func showFleet(registry prometheus.Registerer, members *fleet.Membership) {
 		Name: "ratelimitd_fleet_rules_differ",
 		Help: "1 if these daemons had different rules in force then, else 0.",
 	}, func() float64 { return oneIf(members.HasDifferentRules()) })
-	factory.NewCounterFunc(prometheus.CounterOpts{
-		Name: "ratelimitd_fleet_tenure_losses_total",
-		Help: "How often the daemon was away from the register for so long that changes of assignments may not have waited for it.",
-	}, func() float64 { return float64(members.Tenure().Losses()) })
 }
 
 // oneIf returns the value of a gauge that says yes or no.

@@ -88,8 +88,6 @@ func (p *parts) options(s settings.Settings) server.Options {
 		Live:       p.limits.live,
 		Store:      p.engine.store,
 		Many:       p.engine.many,
-		Tenure:     p.engine.tenure(),
-		Degrade:    p.engine.degrade,
 		StoreWaits: s.Store == settings.StoreRedis,
 		Metrics:    p.metrics,
 		Log:        p.log,

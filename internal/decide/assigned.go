@@ -207,13 +207,3 @@ func decideSome(ctx context.Context, method storeMethod, some []bucket.Hit, whic
 	}
 	return nil
 }
-
-// forgetMatch undoes Match, since the assignments have changed.
-func (c *Call) forgetMatch() {
-	c.matched = false
-	c.hasReplacing, c.hasRoles, c.hasQuotas, c.hasRefusal = false, false, false, false
-	c.Denied = false
-	c.hasHolders = false
-	c.Outcomes, c.text, c.Hits, c.overrides = c.Outcomes[:0], c.text[:0], c.Hits[:0], c.overrides[:0]
-	c.subjects = c.subjects[:0]
-}

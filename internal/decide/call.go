@@ -13,8 +13,6 @@ import (
 // after Release.
 type Call struct {
 	decider *Decider
-	// pin is the call's place among the decisions under way.
-	pin uint32
 
 	Descriptors []Descriptor
 	Outcomes    []Outcome
@@ -48,8 +46,8 @@ type use struct {
 	Settled      []Settled
 
 	found *rules.Domain // nil if no limits have the domain
-	// Fingerprint is the fingerprint of the rules that the call was matched with, or empty.
-	Fingerprint string
+	// Rules are those that the call was matched with, or nil.
+	Rules *rules.Set
 
 	// Releases is set on a call that only frees the slots of its holders: of its
 	// descriptors those count that have a rule with holders, and whatever they say of
@@ -65,11 +63,8 @@ type use struct {
 	// Began is when its first byte was read, or a little later, by Decider.Clock.
 	Began time.Duration
 
-	// generation is that of the assignments by which the call was matched.
-	generation uint64
-
-	// matched is set by Match if it finds the limits.
-	matched bool
+	isMatched  bool
+	matchError error
 
 	// hasReplacing and hasRoles say that one of the rules replaces limits of others, or
 	// gives its hits a role. Most calls have neither, and skip the search for them.
@@ -79,11 +74,7 @@ type use struct {
 	hasHolders             bool // one of the hits has a holder
 	onlyReleases           bool // refunds are not taken, except those that release a slot
 	isInspected            bool // it looks at subjects, and need not name holders
-	isToUndo               bool // what it took is to be given back, and decided again
 	Denied                 bool
-	// IsUnsure is set on a call that was decided by assignments that may lack changes:
-	// its answer is degraded, even if the store decided or no limit was asked.
-	IsUnsure bool
 	// IsPeek is set on a call that passed and whose hits all cost 0.
 	IsPeek bool
 }
@@ -106,7 +97,6 @@ func (d *Decider) NewCall() *Call {
 	c := new(usualCall)
 	c.Call = Call{
 		decider:     d,
-		pin:         d.pins.next(),
 		Descriptors: c.descriptors[:0],
 		Outcomes:    c.outcomes[:0],
 		Entries:     c.entries[:0],
@@ -217,7 +207,7 @@ func (d *Decider) Clock() time.Duration { return time.Since(d.made) }
 
 // IsDegraded reports whether the store did not decide all of the call, or did not settle it.
 func (c *Call) IsDegraded() bool {
-	return c.IsUnsure || slices.ContainsFunc(c.Settled, func(s Settled) bool { return s.Degraded }) || slices.ContainsFunc(c.Outcomes, func(o Outcome) bool {
+	return slices.ContainsFunc(c.Settled, func(s Settled) bool { return s.Degraded }) || slices.ContainsFunc(c.Outcomes, func(o Outcome) bool {
 		return slices.ContainsFunc(o.Decisions, func(d bucket.Decision) bool { return d.Degraded })
 	})
 }

@@ -12,14 +12,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
-	"github.com/ratelimitd/ratelimitd/internal/fleet"
 )
 
 // Decider decides requests. All endpoints share one.
 type Decider struct {
 	Options
 	overrides overrideCache
-	pins      pins
 	calls     sync.Pool
 	made      time.Time
 }
@@ -30,14 +28,6 @@ type Options struct {
 	Store bucket.Store
 	// Many is how Store decides several takes at a time; nil if it does not.
 	Many ManyTaker
-	// Tenure says whether the assignments certainly have all changes that their makers
-	// consider done; nil means that they always do. Where they may not, Degrade decides
-	// a call without Store, because of a cause.
-	Tenure  *fleet.Tenure
-	Degrade func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
-	// Unsure counts the answers by assignments that may lack changes; nil means no
-	// count.
-	Unsure prometheus.Counter
 	// Holders lists the holders of inspected subjects; nil lists none.
 	Holders HolderLister
 	// Bills tells what an inspected ID has charged; nil tells nothing.
@@ -111,53 +101,22 @@ func (d *Decider) inForce() (*rules.Set, error) {
 	return nil, errorOf(NotReady, "%v", err)
 }
 
-// Decide fills in the outcomes of a call, one for each descriptor, and counts them. If
-// the assignments were not surely in force until the store had decided, whatever was
-// taken is given back, and the call is decided again; what has refunds cannot be given
-// back, and is marked as degraded instead. Its error is the store's, or one of Match.
+// Decide fills in the outcomes of a call, one for each descriptor, and counts them. Its
+// error is the store's, or one of Match.
 func (d *Decider) Decide(ctx context.Context, c *Call) error {
-	pin := d.pins.enter(c.pin) // a change of assignments waits for it
-	defer pin.leave()
-	if c.isToUndo {
-		c.isToUndo = false
-		d.undo(ctx, c)
+	if err := d.Match(c); err != nil {
+		return err
 	}
-	for tries := 1; ; tries++ {
-		tenure, ok := uint64(0), true
-		if d.Tenure != nil { // without Redis the clock's arithmetic is skipped
-			tenure, ok = d.Tenure.At(d.made.Add(c.Began))
+	if len(c.Hits) > 0 {
+		take := d.Store.Take
+		if c.ID != "" {
+			take = d.reserve(c)
 		}
-		if ok {
-			err := d.Match(c)
-			if err == nil && len(c.Hits) > 0 {
-				if c.ID == "" {
-					err = c.take(ctx, d.Store.Take)
-				} else {
-					err = c.take(ctx, d.reserve(c))
-				}
-			}
-			if err != nil {
-				return err
-			}
-			isSure := d.Tenure.StillHolds(tenure)
-			if isSure || c.hasRefunds() {
-				if !isSure {
-					d.markUnsure(c)
-				}
-				return d.conclude(ctx, c)
-			}
-			d.undo(ctx, c)
-		}
-		pin.leave() // no change waits for this decision any more: it has ended
-		cause := fleet.ErrNoTenure
-		if tries <= maxRegains {
-			cause = d.regain(ctx)
-		}
-		pin = d.pins.enter(c.pin)
-		if cause != nil {
-			return d.decideUnsure(ctx, c, cause)
+		if err := c.take(ctx, take); err != nil {
+			return err
 		}
 	}
+	return d.conclude(ctx, c)
 }
 
 // conclude counts a decided call. If its caller has disconnected, the slots that it newly

@@ -1,7 +1,7 @@
 // Package decide turns the descriptors of a request into hits, asks the store for all
 // of them at once, and gives each descriptor its outcome. It knows no protocol:
 // endpoints read requests into a Call, and write its outcomes. It imports the rules
-// with what lies below them, the assignments, the store's interface, fleet and top.
+// with what lies below them, the assignments, the store's interface and top.
 //
 // # Decisions
 //
@@ -10,10 +10,6 @@
 // Decide asks the store, and counts in each rule the outcomes of its descriptors and
 // what each limit said; with metrics.names: envoyproxy also the hits, in parts
 // (hits.go); and who was denied and who used the most, in the rule's top.Top (tops.go).
-//
-// A decision counts only if one tenure (package fleet) held from before the assignments
-// were read until after the store's reply. Otherwise it is given back and made again, or
-// marked as degraded (unsure.go).
 //
 // # Explanations and resets
 //

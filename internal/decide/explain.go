@@ -156,31 +156,25 @@ type explaining struct {
 	notApplied  [][]AppliedAssignment
 }
 
-// explain matches a call and gathers what led to its limits, all by the same rules and
-// assignments.
+// explain matches a call and gathers what led to its limits, by the rules that it was
+// matched with.
 func (d *Decider) explain(c *Call) (*explaining, error) {
-	x := &explaining{Call: c}
-	for {
-		rules := d.Live.Rules()
-		if err := d.Match(c); err != nil {
-			return nil, err
-		}
-		descriptors := make([][]bucket.Entry, len(c.Descriptors))
-		x.assignments = make([][]*assign.Assignment, len(c.Descriptors))
-		x.notApplied = make([][]AppliedAssignment, len(c.Descriptors))
-		now := d.Now()
-		misses := nearMiss{table: d.Assigned, domain: c.Domain, now: now, domains: d.Assigned.DomainNames(), lookups: maxLookups, room: maxNotApplied}
-		for i := range c.Descriptors {
-			descriptors[i] = c.Descriptors[i].Entries
-			x.assignments[i] = d.assignmentsOf(c.Domain, descriptors[i], now)
-			x.notApplied[i] = misses.of(descriptors[i])
-		}
-		if rules == d.Live.Rules() && c.generation == d.Assigned.Generation() {
-			x.traces = trace.Of(rules, c.Domain, descriptors)
-			return x, nil
-		}
-		c.forgetMatch()
+	if err := d.Match(c); err != nil {
+		return nil, err
 	}
+	x := &explaining{Call: c}
+	descriptors := make([][]bucket.Entry, len(c.Descriptors))
+	x.assignments = make([][]*assign.Assignment, len(c.Descriptors))
+	x.notApplied = make([][]AppliedAssignment, len(c.Descriptors))
+	now := d.Now()
+	misses := nearMiss{table: d.Assigned, domain: c.Domain, now: now, domains: d.Assigned.DomainNames(), lookups: maxLookups, room: maxNotApplied}
+	for i := range c.Descriptors {
+		descriptors[i] = c.Descriptors[i].Entries
+		x.assignments[i] = d.assignmentsOf(c.Domain, descriptors[i], now)
+		x.notApplied[i] = misses.of(descriptors[i])
+	}
+	x.traces = trace.Of(c.Rules, c.Domain, descriptors)
+	return x, nil
 }
 
 // assignmentsOf returns the assignments of entries and of their beginnings.

@@ -7,22 +7,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
-// Match finds the rule and the limits of each descriptor and makes the hits, unless it
-// has done so by the same assignments. A block takes precedence over numbers that the
+// Match finds the rule and the limits of each descriptor and makes the hits, once: a call
+// that was matched stays so, with its error. A block takes precedence over numbers that the
 // descriptor brings, these over an assignment, and that over the file. Its error says
 // that limits or assignments are not loaded, or which own limit is invalid.
 func (d *Decider) Match(c *Call) error {
-	if c.matched && c.generation == d.Assigned.Generation() {
-		return nil
+	if !c.isMatched {
+		c.isMatched = true
+		c.matchError = d.match(c)
 	}
-	c.forgetMatch()
-	c.generation = d.Assigned.Generation()
+	return c.matchError
+}
+
+func (d *Decider) match(c *Call) error {
 	rules, err := d.inForce()
 	if err != nil {
 		return err
 	}
 	domain, assigned := rules.Domain(c.Domain), d.Assigned.Domain(c.Domain)
-	c.found, c.Fingerprint = domain, rules.Fingerprint()
+	c.Rules, c.found = rules, domain
 	for i := range c.Descriptors {
 		c.Outcomes = append(c.Outcomes, Outcome{})
 		o, asked := &c.Outcomes[i], &c.Descriptors[i]
@@ -79,7 +82,6 @@ func (d *Decider) Match(c *Call) error {
 	}
 	c.addHits(domain)
 	c.settleQuotas()
-	c.matched = true
 	return nil
 }
 

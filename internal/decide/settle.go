@@ -90,8 +90,6 @@ func (d *Decider) reserve(c *Call) storeMethod {
 // What is said of the subjects meanwhile matters only as numbers: one who is blocked while
 // his request runs has used what he has used.
 func (d *Decider) Settle(ctx context.Context, c *Call) error {
-	pin := d.pins.enter(c.pin) // a change of assignments waits for it
-	defer pin.leave()
 	if err := d.Match(c); err != nil {
 		return err
 	}

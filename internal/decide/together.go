@@ -22,19 +22,16 @@ func (d *Decider) NodeOf(c *Call) any {
 
 // onlyTakes reports whether all that a matched call needs is a Take of the store.
 func (c *Call) onlyTakes() bool {
-	return c.ID == "" && !c.hasRefusal && len(c.Hits) > 0 && !c.chargesUse() && !c.hasRefunds()
+	return c.ID == "" && !c.hasRefusal && len(c.Hits) > 0 && !c.chargesUse()
 }
 
 // DecideTogether decides calls of one caller, and of one node, as Decide does, but asks the
 // store about all of them at once. errs, which has an element for each and no error, gets how
 // each ended.
 func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []error) {
-	pin := d.pins.enter(calls[0].pin)
-	defer pin.leave()
-	tenure, ok := d.Tenure.At(d.made.Add(calls[0].Began))
 	takes := make([]bucket.Take, 0, len(calls))
 	for i, c := range calls {
-		if !ok || d.Match(c) != nil || !c.onlyTakes() || d.Refuses() != nil {
+		if d.Match(c) != nil || !c.onlyTakes() || d.Refuses() != nil {
 			errs[i] = ErrAlone // Decide will say why
 			continue
 		}
@@ -45,7 +42,6 @@ func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []erro
 		return
 	}
 	d.Many.TakeMany(ctx, takes)
-	isSure := d.Tenure.StillHolds(tenure)
 	for i, c := range calls {
 		if errs[i] != nil {
 			continue
@@ -56,10 +52,6 @@ func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []erro
 			continue
 		}
 		c.endTake()
-		if isSure {
-			errs[i] = d.conclude(ctx, c)
-		} else {
-			c.isToUndo, errs[i] = true, ErrAlone
-		}
+		errs[i] = d.conclude(ctx, c)
 	}
 }

@@ -9,6 +9,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 )
 
+const userLimits = `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {requests: 10, period: 1h, algorithm: fixed_window}
+`
+
 // manyTaker decides takes one after the other.
 type manyTaker struct{ bucket.Store }
 
@@ -22,39 +29,10 @@ func (m manyTaker) TakeMany(ctx context.Context, takes []bucket.Take) {
 	}
 }
 
-// What was decided together without tenure is given back, and each call is decided again by
-// itself, by what was assigned meanwhile.
-func TestCallsDecidedTogetherWithoutTenureAreDecidedAgain(t *testing.T) {
-	t.Parallel()
-	a := newAway(t)
-	a.Many = manyTaker{takes{a.store, a}}
-	change := func() error {
-		a.assign("user=b", assign.Terms{Numbers: []assign.Numbers{{Requests: 3}}})
-		return nil
-	}
-	a.catchUp.Store(&change)
-	stop := a.stop
-	a.inTake.Store(&stop)
-	calls := []*decide.Call{a.call(asking("user=a", 4)), a.call(asking("user=b", 4)), a.call(asking("user=a", 4))}
-	errs := make([]error, len(calls))
-	a.DecideTogether(t.Context(), calls, errs)
-	for i, c := range calls {
-		if errs[i] != decide.ErrAlone {
-			t.Fatalf("call %d: %v", i, errs[i])
-		}
-		if err := a.Decide(t.Context(), c); err != nil || c.IsUnsure || c.Denied != (i == 1) {
-			t.Errorf("call %d: %v, unsure %t, denied %t", i, err, c.IsUnsure, c.Denied)
-		}
-	}
-	if left := []int64{a.remaining("a"), a.remaining("b")}; left[0] != 2 || left[1] != 3 {
-		t.Errorf("%d remain, want 2 and 3", left)
-	}
-}
-
 // Calls join others if all that they need is one answer of the store.
 func TestOnlyPlainTakesAreDecidedTogether(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, tenureLimits+`
+	r := newRig(t, userLimits+`
   - key: used
     rate_limit: {requests: 10, period: 1h, algorithm: fixed_window, postpaid: true}
 `)
@@ -74,7 +52,7 @@ func TestOnlyPlainTakesAreDecidedTogether(t *testing.T) {
 		"no rule":         {r.call(asking("nobody=a", 1)), false},
 		"a block":         {r.call(asking("user=a", 1), asking("user=blocked", 1)), false},
 		"an ID":           {named, false},
-		"a refund":        {r.call(refund), false},
+		"a refund":        {r.call(refund), true},
 		"a postpaid take": {r.call(asking("used=a", 1)), false},
 	} {
 		if err := r.Match(c.call); err != nil {

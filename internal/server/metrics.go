@@ -19,7 +19,6 @@ type metrics struct {
 	calls, adminCalls *prometheus.CounterVec
 	durations         *durations.Family
 	panics, cut       prometheus.Counter
-	unsure            prometheus.Counter
 	ownLimits         decide.Results
 	settlements       *decide.SettlementCounts
 	unknownDomains    *atomic.Uint64
@@ -51,10 +50,6 @@ func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *r
 			Help: "Descriptors without a rule that brought a limit of their own, by what they got themselves.",
 		}, []string{"result"})),
 		settlements: newSettlementCounts(factory),
-		unsure: factory.NewCounter(prometheus.CounterOpts{
-			Name: "ratelimitd_unsure_answers_total",
-			Help: "Requests that were answered by assignments that may lack changes, since the daemon was away from Redis. The answers are marked as degraded.",
-		}),
 		cut: factory.NewCounter(prometheus.CounterOpts{
 			Name: "ratelimitd_connections_cut_total",
 			Help: "Connections that were closed because they held the most of request_memory for each request that they had finished.",

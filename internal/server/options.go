@@ -47,10 +47,8 @@ type Options struct {
 	// a #. Without it they come from files.
 	LimitsStatus func(io.Writer)
 	Store        bucket.Store
-	// Many, Tenure and Degrade are those of a decide.Decider.
-	Many    decide.ManyTaker
-	Tenure  *fleet.Tenure
-	Degrade func(ctx context.Context, r bucket.Reservation, hits []bucket.Hit, decisions []bucket.Decision, cause error) error
+	// Many is how Store decides several takes at a time; nil if it does not.
+	Many decide.ManyTaker
 	// StoreWaits is set if the store waits for others to decide, so that many
 	// requests have to ask it at the same time.
 	StoreWaits bool

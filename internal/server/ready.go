@@ -12,7 +12,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/logthin"
 )
 
@@ -99,8 +98,6 @@ const (
 const (
 	pingEvery    = 200 * time.Millisecond
 	pingLogEvery = time.Minute
-	// regainWithin bounds how long a look waits for the tenure.
-	regainWithin = time.Second
 	// failedPings is the number of failed pings in a row after which the store counts as
 	// not answering.
 	failedPings = 3
@@ -193,12 +190,6 @@ func (w *readinessWatch) lackOfLimits() string {
 func (w *readinessWatch) ping(ctx context.Context) error {
 	err := w.options.Store.Ping(ctx)
 	if err == nil {
-		// Without it the store is not asked.
-		within, cancel := context.WithTimeout(ctx, regainWithin)
-		err = w.options.Tenure.Regain(within)
-		cancel()
-	}
-	if err == nil {
 		if w.logged {
 			w.log.Info("the store answers")
 			w.lines.Reset()
@@ -232,11 +223,8 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 
 // lackOfStore says what a failed ping means.
 func lackOfStore(err error) string {
-	switch {
-	case errors.Is(err, bucket.ErrRefused):
+	if errors.Is(err, bucket.ErrRefused) {
 		return "the store refuses the daemon"
-	case errors.Is(err, fleet.ErrNoTenure):
-		return "answers are marked as degraded until this daemon has caught up"
 	}
 	return "the store does not answer"
 }

@@ -88,7 +88,7 @@ func New(o Options) (*Server, error) {
 	holders, _ := o.Store.(decide.HolderLister)
 	bills, _ := o.Store.(decide.BillReader)
 	s.decider = decide.New(decide.Options{
-		Live: o.Live, Store: o.Store, Many: o.Many, Holders: holders, Bills: bills, Tenure: o.Tenure, Degrade: o.Degrade, Unsure: m.unsure, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
+		Live: o.Live, Store: o.Store, Many: o.Many, Holders: holders, Bills: bills, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
 		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Settlements: m.settlements, Hits: o.Hits, Tops: o.Tops,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
@@ -350,7 +350,3 @@ func unknownMethod(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 }
-
-// Quiesce returns once every decision that began before has ended: none is left that read
-// earlier assignments.
-func (s *Server) Quiesce() { s.decider.Quiesce() }

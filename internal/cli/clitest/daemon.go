@@ -67,7 +67,7 @@ func StartDaemon(t *testing.T, limits, tokens string) {
 	}
 	memory := memstore.New(memstore.Options{MaxKeys: 1000})
 	var srv *server.Server
-	assignments, err := filestore.Open(filestore.Options{Hooks: assign.Hooks{Quiesce: func() { srv.Quiesce() }, Forget: memory.Forget, Counted: memory.Counted}})
+	assignments, err := filestore.Open(filestore.Options{Hooks: assign.Hooks{Forget: memory.Forget, Counted: memory.Counted}})
 	if err != nil {
 		t.Fatal(err)
 	}

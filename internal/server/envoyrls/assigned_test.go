@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -203,39 +202,5 @@ func TestUnmatchedMayBeDenied(t *testing.T) {
 				t.Errorf("in an unknown domain: %s", got)
 			}
 		})
-	}
-}
-
-// Once a change has quiesced the daemon, no take that was matched before it is left.
-func TestChangeSettlesOnceTakesBeforeItHaveEnded(t *testing.T) {
-	t.Parallel()
-	store := servertest.NewWaiting()
-	a := servertest.StartAssigned(t, servertest.OneLimit, servertest.On(store))
-	took := make(chan *rlsv3.RateLimitResponse, 2)
-	go func() { took <- a.Daemon.Ask("api", 1, "user=x") }()
-	servertest.Within(t, "the store is asked", store.Taking)
-	a.Says("user=x", assign.Terms{Blocked: true})
-	quiesced := make(chan struct{})
-	go func() {
-		a.Daemon.Server.Quiesce()
-		close(quiesced)
-	}()
-	// A take that comes meanwhile is decided by the new assignments, and is not waited
-	// for.
-	if got := servertest.Show(a.Daemon.Ask("api", 1, "user=x")); !strings.HasPrefix(got, "OVER_LIMIT") {
-		t.Errorf("after the change: %s", got)
-	}
-	select {
-	case <-quiesced:
-		t.Error("quiesced while a take from before is under way")
-	default:
-	}
-	store.Release <- struct{}{}
-	servertest.Within(t, "the daemon quiesces", quiesced)
-	if got := servertest.Show(servertest.Within(t, "the first take", took)); !strings.HasPrefix(got, "OK") {
-		t.Errorf("the take from before: %s", got)
-	}
-	for range 3 {
-		a.Daemon.Server.Quiesce() // with nothing under way
 	}
 }

@@ -120,7 +120,7 @@ func (c *envoyCall) AppendWire(dst []byte) []byte {
 	if c.Denied {
 		overall = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
-	degraded := c.IsUnsure
+	degraded := false
 	for i := range c.Outcomes {
 		for _, d := range c.Outcomes[i].Decisions {
 			degraded = degraded || d.Degraded

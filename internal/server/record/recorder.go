@@ -100,8 +100,10 @@ func (r *Recorder) Record(q *Request) {
 // fill makes the line of a request, and returns its moment.
 func (s *scratch) fill(q *Request, now int64) int64 {
 	l := &s.line
-	l.At, l.API, l.Limits, l.Domain, l.TraceID = now, q.API, q.Fingerprint, q.Domain, q.TraceID
-	l.Degraded = q.IsUnsure
+	l.At, l.API, l.Domain, l.TraceID = now, q.API, q.Domain, q.TraceID
+	if q.Rules != nil {
+		l.Limits = q.Rules.Fingerprint()
+	}
 	failed := q.Code != codes.OK
 	switch {
 	case failed:

@@ -43,7 +43,7 @@ func (r *release) AppendWire(dst []byte) []byte { return r.appendReleaseResponse
 
 // appendReleaseResponse appends the ReleaseResponse of a call that has released.
 func (c takeCall) appendReleaseResponse(dst []byte) []byte {
-	degraded := c.IsUnsure
+	degraded := false
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		for j, l := range o.Limits {

@@ -139,7 +139,7 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	if !c.Denied {
 		dst = wire.AppendNumber(dst, 1, 1)
 	}
-	degraded := c.IsUnsure
+	degraded := false
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		for j := range o.Limits {
