@@ -52,13 +52,10 @@ func (d *daemon) askTen(entry string) (answers []string) {
 	return answers
 }
 
-// storeNotAsked counts the answers of a mode for which Redis was not asked:
-// the breaker is open, or the daemon has been away for too long.
-func (d *daemon) storeNotAsked(mode string) (n float64) {
-	for _, why := range []fallback.Reason{fallback.BreakerOpen, fallback.Unsure} {
-		n += d.degraded(fmt.Sprintf("mode=%q", mode), fmt.Sprintf("reason=%q", why))
-	}
-	return n
+// storeNotAsked counts the answers of a mode for which Redis was not asked, since the
+// breaker is open.
+func (d *daemon) storeNotAsked(mode string) float64 {
+	return d.degraded(fmt.Sprintf("mode=%q", mode), fmt.Sprintf("reason=%q", fallback.BreakerOpen))
 }
 
 // Each mode answers as it should, set for the daemon or for a rule. It is

@@ -24,14 +24,11 @@ const (
 	Refused Reason = "refused"
 	// Unreadable: the store holds no state under a key, but something else.
 	Unreadable Reason = "unreadable"
-	// Unsure: the store was not asked, since the limits of the request may no longer be
-	// those that are assigned.
-	Unsure Reason = "unsure"
 )
 
 // Reasons lists the reasons.
 func Reasons() []Reason {
-	return []Reason{Timeout, Unreachable, BreakerOpen, QueueFull, Refused, Unreadable, Unsure}
+	return []Reason{Timeout, Unreachable, BreakerOpen, QueueFull, Refused, Unreadable}
 }
 
 // counters count requests by mode and reason. All of them exist from the start,
