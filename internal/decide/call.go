@@ -49,6 +49,8 @@ type use struct {
 	// Rules are those that the call was matched with, or nil.
 	Rules *rules.Set
 
+	// Inspects is set on a call that looks at subjects: it need not name holders.
+	Inspects bool
 	// Releases is set on a call that only frees the slots of its holders: of its
 	// descriptors those count that have a rule with holders, and whatever they say of
 	// costs and numbers does not.
@@ -73,7 +75,6 @@ type use struct {
 	hasRefusal             bool // one of the outcomes is refused
 	hasHolders             bool // one of the hits has a holder
 	onlyReleases           bool // refunds are not taken, except those that release a slot
-	isInspected            bool // it looks at subjects, and need not name holders
 	Denied                 bool
 	// IsPeek is set on a call that passed and whose hits all cost 0.
 	IsPeek bool

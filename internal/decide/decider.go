@@ -28,10 +28,6 @@ type Options struct {
 	Store bucket.Store
 	// Many is how Store decides several takes at a time; nil if it does not.
 	Many ManyTaker
-	// Holders lists the holders of inspected subjects; nil lists none.
-	Holders HolderLister
-	// Bills tells what an inspected ID has charged; nil tells nothing.
-	Bills BillReader
 	// Refuses returns why this daemon must not decide anything, or nil.
 	Refuses func() error
 	// Loading returns why the assignments are not known yet, or nil. If Loading itself is

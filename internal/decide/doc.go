@@ -11,13 +11,10 @@
 // what each limit said; with metrics.names: envoyproxy also the hits, in parts
 // (hits.go); and who was denied and who used the most, in the rule's top.Top (tops.go).
 //
-// # Explanations and resets
+// # Looks and resets
 //
-// Explain matches as Decide does, and repeats that until rules and assignments are the
-// same before and after. Package trace notes what was compared, and common mistakes; how
-// much a caller can make it look at and show is bounded. Store.Check looks at the states
-// and charges nothing, and Store.Locate says where they are, and what decides without
-// the store.
+// Look is Decide without its effects, for package explain: it asks Store.Check, which looks at
+// the states and charges nothing.
 //
 // A reset has three steps: Resettable names the states, assign.Store.Reset deletes them
 // and records that, and then Store.Forget makes each daemon forget the denials that

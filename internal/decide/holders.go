@@ -2,11 +2,9 @@ package decide
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
@@ -46,7 +44,7 @@ func (c *Call) checkHolder(i int) error {
 	case asked.cost < -1 || asked.cost > 1:
 		return errorOf(Invalid, "descriptors[%d]: found a cost of %d for the rule %s, which counts requests in flight; allowed: 1, which takes a slot, 0, which looks, and a refund of 1, which releases",
 			i, asked.cost, o.Rule.Path())
-	case asked.Entries[last].Value == "" && !c.isInspected:
+	case asked.Entries[last].Value == "" && !c.Inspects:
 		return errorOf(Invalid, "descriptors[%d].entries[%d].value: found an empty text, where the rule %s has the name of the holder of a slot; allowed: what tells one request in flight from others, such as its id",
 			i, last, o.Rule.Path())
 	}
@@ -103,63 +101,4 @@ func (c *Call) HeldFor(o *Outcome, j int) time.Duration {
 		return 0
 	}
 	return h.Limit.Period
-}
-
-// HolderLister is a store that lists who holds slots.
-type HolderLister interface {
-	// Holders returns who holds slots of the hit's state: the first n of them, or of a hit
-	// that names a holder this one alone.
-	Holders(ctx context.Context, h *bucket.Hit, n int) (bucket.Held, error)
-}
-
-// MaxListed is how many holders of a limit are listed at most.
-const MaxListed = 100
-
-// listHolders gives the limits of inspected subjects their holders. Where a holder is
-// inspected it is the only one. What the store does not tell is left out.
-func (x *explaining) listHolders(ctx context.Context, e *Explanation) {
-	if x.decider.Holders == nil {
-		return
-	}
-	for h, l := range x.shown(e) {
-		if l.Algorithm.HasHolders() {
-			l.Held, _ = x.decider.Holders.Holders(ctx, h, MaxListed)
-		}
-	}
-}
-
-// releaseHits are the hits that free the slot of one holder: those of a Resettable.
-func releaseHits(hits []bucket.Hit) []bucket.Hit {
-	released := slices.Clone(hits)
-	for i := range released {
-		released[i].Cost = -1
-	}
-	return released
-}
-
-// Free frees the slots of the holder of r, and returns how many it had.
-func (d *Decider) Free(ctx context.Context, r *Resettable) (freed int, _ error) {
-	decisions := make([]bucket.Decision, len(r.release))
-	if err := d.Store.Take(ctx, r.release, decisions); err != nil {
-		return 0, err
-	}
-	for i := range decisions {
-		if decisions[i].Released == bucket.ReleasedSlot {
-			freed++
-		}
-	}
-	return freed, nil
-}
-
-// sharesHolder returns the name of a limit of the rule nearly all of whose takes renew a
-// slot soon after it was taken: then requests share a holder.
-func sharesHolder(rule *rules.Rule) (name string, renewed, of uint64) {
-	for _, counts := range rule.Counts.Limits() {
-		if counts.HasHolders() {
-			if renewed, of := counts.SharedHolder(tally.HolderSums{}); of > 0 {
-				return counts.Name, renewed, of
-			}
-		}
-	}
-	return "", 0, 0
 }

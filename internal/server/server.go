@@ -85,10 +85,8 @@ func New(o Options) (*Server, error) {
 	showMemory(o.Metrics, s.memory)
 	showTops(o.Metrics, o.Tops)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
-	holders, _ := o.Store.(decide.HolderLister)
-	bills, _ := o.Store.(decide.BillReader)
 	s.decider = decide.New(decide.Options{
-		Live: o.Live, Store: o.Store, Many: o.Many, Holders: holders, Bills: bills, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
+		Live: o.Live, Store: o.Store, Many: o.Many, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
 		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Settlements: m.settlements, Hits: o.Hits, Tops: o.Tops,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)

@@ -34,8 +34,8 @@ func messages(text string, n uint64) []proto.Message {
 			{Entries: []*ratelimitv1.Entry{{Key: text, Value: text}}, Cost: proto.Uint64(n), Numbers: &ratelimitv1.Numbers{Requests: n, Burst: n}},
 		}},
 		&adminv1.AuditRecord{Reason: text, Limits: []string{"requests", text, "remaining"}, Before: assignment, After: assignment, Restored: n},
-		&adminv1.ExplainResponse{Summary: text, Descriptors: []*adminv1.ExplainedDescriptor{
-			{Hints: []string{text}, Limits: []*adminv1.ExplainedLimit{{Limit: &adminv1.RuleLimit{Name: text, Requests: n, Capacity: n}, Remaining: n}}},
+		&adminv1.ExplainResponse{NearDomain: text, Descriptors: []*adminv1.ExplainedDescriptor{
+			{Plan: text, Limits: []*adminv1.ExplainedLimit{{Limit: &adminv1.RuleLimit{Name: text, Requests: n, Capacity: n}, Remaining: n}}},
 		}},
 		&ratelimitv1.GiveBackResponse{},
 		&ratelimitv1.SettleResponse{Settled: true, Limits: []*ratelimitv1.SettledLimit{

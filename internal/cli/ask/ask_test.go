@@ -22,7 +22,7 @@ func TestSupportCommands(t *testing.T) {
       ├─ allows: 9 of 10 left, full again in 100ms
       └─ key k2
 `},
-		{"explain --domain api tenant=acme", "It would pass.\n└─ tenant=acme: allowed\n   └─ no rule\n"},
+		{"explain --domain api tenant=acme", "It would pass: no limit is in force for it.\n└─ tenant=acme: allowed\n   └─ no rule\n"},
 		{"reset --domain api tenant=acme", "reset  tenant=acme of api: day, the limit without a name\n"},
 		{"reset --domain api tenant=acme --limit day", "reset  tenant=acme of api: day\n"},
 		{"audit --domain api tenant=acme", `2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; until then plan pro (reason: "contract"); ended with the reason "over"
@@ -53,7 +53,7 @@ func TestJSONHasALineForEachResult(t *testing.T) {
 		{"assignments --json", 3, "made_by"},
 		{"audit --json", 3, "made_by"},
 		{"inspect --json --domain api tenant=a", 1, "descriptor"},
-		{"explain --json --domain api tenant=a tenant=b", 1, "summary"},
+		{"explain --json --domain api tenant=a tenant=b", 1, "descriptors"},
 		{"reset --json --domain api tenant=a", 1, "limits"},
 		{"unassign --json --domain api tenant=a", 1, "outcome"},
 		{"unblock --json --domain api tenant=c", 1, "before"},

@@ -1,6 +1,8 @@
 package ask
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -22,10 +24,10 @@ func ExplainCommand(load dial.Loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --domain D KEY=VALUE[,KEY=VALUE]...",
 		Short: "Say what a request would get, and why",
-		Long: `Says what a request would get and why: which rule each descriptor matches and
-which it does not, which plan and assignments hold, and what is left of each
-limit. The arguments are those of query. It takes nothing. With --id it also
-says what takes with this id have charged.`,
+		Long: `Says what a request would get and why: which rule each descriptor matches, or
+where it leaves the limits, which plan and assignments hold, and what is left of
+each limit. The arguments are those of query. It takes nothing. With --id it
+also says what takes with this id have charged.`,
 		Example: `  ratelimitd explain --domain api user=alice
   ratelimitd explain --domain tenants plan=free,tenant=acme tenant=acme,user=bob`,
 		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
@@ -56,7 +58,8 @@ says what takes with this id have charged.`,
 			case asJSON:
 				return jsonline.Message(cmd.OutOrStdout(), r)
 			}
-			return writeExplainTree(cmd.OutOrStdout(), r, of.id, terminal.Columns(cmd.OutOrStdout()))
+			x := explained{cost: cost, id: of.id, now: time.Now(), width: terminal.Columns(cmd.OutOrStdout())}
+			return x.writeRequest(cmd.OutOrStdout(), r)
 		})
 	}
 	return cmd

@@ -3,18 +3,16 @@ package ask
 import (
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -23,99 +21,38 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// branch is a line of a printed tree, with the lines below it.
-type branch struct {
-	text string
-	// isWhole keeps it on one line: it contains something to paste.
-	isWhole bool
-	below   []branch
+// explained is how explanations are written: for a request of such a cost, with the id that
+// was asked about or "", at the moment now, wrapped at a width, or not at all if that is 0.
+type explained struct {
+	cost  int64
+	id    string
+	now   time.Time
+	width int
 }
 
-// add adds a line below, and returns it.
-func (b *branch) add(format string, args ...any) *branch {
-	b.below = append(b.below, branch{text: fmt.Sprintf(format, args...)})
-	return &b.below[len(b.below)-1]
-}
-
-// addWhole adds a line that is never wrapped, such as a key with blanks.
-func (b *branch) addWhole(format string, args ...any) *branch {
-	added := b.add(format, args...)
-	added.isWhole = true
-	return added
-}
-
-// write writes the lines below b, each after indent. Lines wider than width are wrapped,
-// unless it is 0.
-func (b *branch) write(w io.Writer, indent string, width int) error {
-	for i := range b.below {
-		fork, further := "├─ ", "│  "
-		if i == len(b.below)-1 {
-			fork, further = "└─ ", "   "
-		}
-		if err := b.below[i].writeText(w, indent+fork, indent+further, width); err != nil {
-			return err
-		}
-		if err := b.below[i].write(w, indent+further, width); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeText writes a line, with what does not fit after further and, if lines are below
-// it, the stem of their tree.
-func (b *branch) writeText(w io.Writer, first, further string, width int) error {
-	stem := "  "
-	if len(b.below) > 0 {
-		stem = "│ "
-	}
-	room := 0
-	if width > 0 && !b.isWhole {
-		room = max(terminal.MinColumns/2, width-utf8.RuneCountInString(further+stem))
-	}
-	for i, line := range terminal.Wrapped(spelling.Visible(b.text), room) {
-		if i > 0 {
-			first = further + stem
-		}
-		if _, err := fmt.Fprintln(w, first+line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeExplainTree writes an explanation as a tree for people, wrapped at a width, or not
-// at all if that is 0. id is the one that was asked about, or empty.
-func writeExplainTree(w io.Writer, m *adminv1.ExplainResponse, id string, width int) error {
-	head := withEndsIn(time.Local, m.GetSummary(), assignmentsOf(m.GetDescriptors())...)
+// writeRequest writes the explanation of a request as a sentence and a tree.
+func (x *explained) writeRequest(w io.Writer, m *adminv1.ExplainResponse) error {
+	head := summaryText(m, x.cost)
 	if m.GetDegraded() {
 		head += " The store does not answer: this is what decides in its place."
 	}
-	for _, line := range terminal.Wrapped(spelling.Visible(head), width) {
+	for _, line := range terminal.Wrapped(spelling.Visible(head), x.width) {
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}
 	var root branch
 	for i, d := range m.GetDescriptors() {
-		decisive := -2 // no limit of this descriptor decides
-		if m.DeniedByDescriptor != nil && m.GetDeniedByDescriptor() == uint32(i) {
-			decisive = -1
-			if m.DeniedByLimit != nil {
-				decisive = int(m.GetDeniedByLimit())
-			}
-		}
-		explainedBranch(&root, d, id, decisive)
+		x.add(&root, d, m.DeniedByDescriptor != nil && m.GetDeniedByDescriptor() == uint32(i), m.DeniedByLimit)
 	}
-	return root.write(w, "", width)
+	return root.write(w, "", x.width)
 }
 
-// writeInspectTree writes the limits of a subject as a tree for people, like
-// writeExplainTree.
-func writeInspectTree(w io.Writer, m *adminv1.InspectResponse, id string, width int) error {
+// writeSubject writes the limits of a subject as such a tree.
+func (x *explained) writeSubject(w io.Writer, d *adminv1.ExplainedDescriptor) error {
 	var root branch
-	explainedBranch(&root, m.GetDescriptor_(), id, -2)
-	return root.write(w, "", width)
+	x.add(&root, d, false, nil)
+	return root.write(w, "", x.width)
 }
 
 // verdictTexts are the verdicts as shown to people.
@@ -129,58 +66,56 @@ var verdictTexts = map[adminv1.Verdict]string{
 	adminv1.Verdict_VERDICT_BLOCKED:           "blocked",
 }
 
-// explainedBranch adds a descriptor. decisive is the index of the limit that denies the
-// request, -1 if the descriptor denies it without one, and less if it does not deny it.
-func explainedBranch(root *branch, d *adminv1.ExplainedDescriptor, id string, decisive int) {
+// add adds a descriptor; denies says that it denies the request, by a limit or without one.
+func (x *explained) add(root *branch, d *adminv1.ExplainedDescriptor, denies bool, limit *uint32) {
 	head := entriesText(d.GetEntries()) + ": " + verdictTexts[d.GetVerdict()]
-	if decisive >= -1 {
+	if denies {
 		head += " (this denies the request)"
 	}
 	b := root.add("%s", head)
-	if len(d.GetLevels()) > 0 {
-		search := b.add("search")
-		for _, l := range d.GetLevels() {
-			levelBranch(search, l)
-		}
-	}
 	if d.GetRule() != nil {
-		b.add("%s", ruleText(d.GetRule(), d.GetPlan()))
+		b.add("%s", ruleText(d))
 	} else {
-		b.add("no rule")
+		b.add("%s", strings.TrimSuffix("no rule: "+searchOf(d).Why(), ": "))
 	}
-	for _, a := range slices.Concat(d.GetAssignments(), d.GetNotApplied()) {
-		effect := withEndsIn(time.Local, a.GetEffect(), a.GetAssignment())
-		b.add("assignment to %s: %s%s", entriesText(a.GetAssignment().GetEntries()), effect, madeText(a.GetAssignment(), effect))
+	for _, a := range d.GetAssignments() {
+		text := fmt.Sprintf("assignment to %s: %s", entriesText(a.GetAssignment().GetEntries()), assigntext.Describe(a.GetAssignment(), x.now))
+		if by := a.GetAssignment().GetMadeBy(); by != "" {
+			text += ", by " + yamlfile.Printable(by)
+		}
+		if !a.GetApplies() {
+			text += "; it changes nothing here"
+		}
+		b.add("%s", text)
 	}
 	for i, l := range d.GetLimits() {
-		limit := limitBranch(b, l, i == decisive)
-		if id != "" && l.GetLimit().GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_CONCURRENCY {
-			limit.add("%s", billText(id, l.GetBill()))
-		}
-	}
-	for _, hint := range d.GetHints() {
-		b.add("note: %s", hint)
+		x.addLimit(b, l, denies && limit != nil && *limit == uint32(i))
 	}
 }
 
-func levelBranch(b *branch, l *adminv1.Level) {
-	level := b.addWhole("%s", subjecttext.Word([]*ratelimitv1.Entry{l.GetEntry()}))
-	for _, c := range l.GetCandidates() {
-		why := c.GetWhyNot()
-		if c.GetMatched() {
-			why = "matches"
-		}
-		level.add("%s (%s): %s", c.GetEntry(), placeText(c.GetPlace()), why)
+// searchOf is what a message says of the search for a rule.
+func searchOf(d *adminv1.ExplainedDescriptor) *trace.Search {
+	s := &trace.Search{Miss: trace.Miss(d.GetMiss()), Depth: int(d.GetDepth()), Reached: placeOf(d.GetReached()), Near: placeOf(d.GetNear())}
+	for _, e := range d.GetEntries() {
+		s.Entries = append(s.Entries, bucket.Entry{Key: e.GetKey(), Value: e.GetValue()})
 	}
-	if n := l.GetNotShown(); n > 0 {
-		level.add("and %d more at this level", n)
-	}
+	return s
 }
 
-func ruleText(r *adminv1.Rule, plan string) string {
+func placeOf(e *adminv1.FileEntry) *trace.Place {
+	if e == nil {
+		return nil
+	}
+	return &trace.Place{Path: e.GetPath(), File: e.GetPlace().GetFile(), Line: int(e.GetPlace().GetLine())}
+}
+
+func ruleText(d *adminv1.ExplainedDescriptor) string {
+	r := d.GetRule()
 	text := fmt.Sprintf("rule %s (%s)", r.GetPath(), placeText(r.GetPlace()))
-	if plan != "" {
-		text += ", plan " + yamlfile.Printable(plan)
+	if d.GetPlan() != "" {
+		text += ", plan " + yamlfile.Printable(d.GetPlan())
+	} else if v := d.GetVerdict(); v == adminv1.Verdict_VERDICT_UNMATCHED_ALLOWED || v == adminv1.Verdict_VERDICT_UNMATCHED_DENIED {
+		text += ", none of its plans"
 	}
 	for _, flag := range []struct {
 		name string
@@ -193,61 +128,7 @@ func ruleText(r *adminv1.Rule, plan string) string {
 	return text
 }
 
-// madeText says who made an assignment, why, and when it ends, unless its effect already
-// says so.
-func madeText(a *adminv1.Assignment, effect string) string {
-	var parts []string
-	if a.GetMadeBy() != "" {
-		parts = append(parts, "by "+yamlfile.Printable(a.GetMadeBy()))
-	}
-	if a.GetReason() != "" {
-		parts = append(parts, strconv.Quote(a.GetReason()))
-	}
-	if a.GetUntil() != nil {
-		if until := endText(a.GetUntil(), time.Local); !strings.Contains(effect, until) {
-			parts = append(parts, until)
-		}
-	}
-	if parts == nil {
-		return ""
-	}
-	return " (" + yamlfile.Commas(parts) + ")"
-}
-
-// endText says when something ends, in a time zone.
-func endText(at *timestamppb.Timestamp, zone *time.Location) string {
-	return "until " + moment.End(at.AsTime().Truncate(time.Second), zone)
-}
-
-// withEndsIn returns what a daemon says of assignments, which has their ends in UTC, with
-// the ends in another time zone.
-func withEndsIn(zone *time.Location, text string, all ...*adminv1.Assignment) string {
-	var ends []string
-	for _, a := range all {
-		moments := []*timestamppb.Timestamp{a.GetUntil(), a.GetPlanUntil(), a.GetUnlimitedUntil(), a.GetBlockedUntil(), a.GetCalendar().GetUntil()}
-		for _, n := range a.GetNumbers() {
-			moments = append(moments, n.GetUntil())
-		}
-		for _, at := range moments {
-			if at != nil {
-				ends = append(ends, "until "+at.AsTime().Format(time.RFC3339), endText(at, zone))
-			}
-		}
-	}
-	return strings.NewReplacer(ends...).Replace(text)
-}
-
-// assignmentsOf returns the assignments that hold for descriptors.
-func assignmentsOf(descriptors []*adminv1.ExplainedDescriptor) (all []*adminv1.Assignment) {
-	for _, d := range descriptors {
-		for _, a := range d.GetAssignments() {
-			all = append(all, a.GetAssignment())
-		}
-	}
-	return all
-}
-
-func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) *branch {
+func (x *explained) addLimit(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) {
 	head := "limit"
 	if name := l.GetLimit().GetName(); name != "" {
 		head += " " + yamlfile.Printable(name)
@@ -270,10 +151,23 @@ func limitBranch(b *branch, l *adminv1.ExplainedLimit, isDecisive bool) *branch 
 		key += ", on " + l.GetNode()
 	}
 	limit.addWhole("%s", key)
-	if l.GetOnStoreFailure() != "" {
-		limit.add("if the store fails: %s", l.GetOnStoreFailure())
+	if text, ok := failureTexts[l.GetOnStoreFailure()]; ok {
+		if l.GetShare() != nil {
+			text += fmt.Sprintf(", as one of %d: %s", l.GetDaemons(), l.GetShare().GetText())
+		}
+		limit.add("if the store fails: %s", text)
 	}
-	return limit
+	if x.id != "" && l.GetLimit().GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_CONCURRENCY {
+		limit.add("%s", billText(x.id, l.GetBill()))
+	}
+}
+
+// failureTexts say what a failure of the store does, by failure mode.
+var failureTexts = map[string]string{
+	"local": "this daemon would decide alone",
+	"allow": "it would allow",
+	"deny":  "it would deny",
+	"error": "the request would fail",
 }
 
 // billText says what takes with an ID have charged to a limit.
@@ -303,10 +197,8 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 	switch {
 	case l.GetRetryAfter() != nil:
 		text += ", would allow this in " + timeText(l.GetRetryAfter())
-	case l.GetRetryUnknown() && l.GetFreeAtLatest() != nil:
-		text += ", would allow this once somebody releases, or in " + timeText(l.GetFreeAtLatest()) + " if nobody renews"
 	case l.GetRetryUnknown():
-		text += ", would allow this once somebody releases"
+		text += ", would allow this once somebody releases" + lapseText(l)
 	case !l.GetAllowed():
 		text += ", can never allow this"
 	}
@@ -314,6 +206,14 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 		text += ", full again in " + timeText(reset)
 	}
 	return text
+}
+
+// lapseText says when a slot of a limit of requests in flight is free at the latest.
+func lapseText(l *adminv1.ExplainedLimit) string {
+	if l.GetFreeAtLatest() == nil {
+		return ""
+	}
+	return ", or in " + timeText(l.GetFreeAtLatest()) + " if nobody renews"
 }
 
 // addHolders lists who holds slots.
@@ -330,12 +230,7 @@ func addHolders(b *branch, l *adminv1.ExplainedLimit) {
 	}
 }
 
-func placeText(p *adminv1.Place) string {
-	if p.GetLine() == 0 {
-		return p.GetFile()
-	}
-	return fmt.Sprintf("%s:%d", p.GetFile(), p.GetLine())
-}
+func placeText(p *adminv1.Place) string { return yamlfile.FileLine(p.GetFile(), int(p.GetLine())) }
 
 func entriesText(entries []*ratelimitv1.Entry) string {
 	if len(entries) == 0 {

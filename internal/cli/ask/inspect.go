@@ -1,6 +1,8 @@
 package ask
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
@@ -52,7 +54,8 @@ what a settlement has made of it.`,
 			case asJSON:
 				return jsonline.Message(cmd.OutOrStdout(), r)
 			}
-			return writeInspectTree(cmd.OutOrStdout(), r, of.id, terminal.Columns(cmd.OutOrStdout()))
+			x := explained{id: of.id, now: time.Now(), width: terminal.Columns(cmd.OutOrStdout())}
+			return x.writeSubject(cmd.OutOrStdout(), r.GetDescriptor_())
 		})
 	}
 	return cmd

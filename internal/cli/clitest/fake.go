@@ -342,7 +342,7 @@ func (f *FakeAdmin) Inspect(_ context.Context, r *adminv1.InspectRequest) (*admi
 }
 
 func (f *FakeAdmin) Explain(_ context.Context, r *adminv1.ExplainRequest) (*adminv1.ExplainResponse, error) {
-	response := &adminv1.ExplainResponse{Allowed: true, Summary: "It would pass."}
+	response := &adminv1.ExplainResponse{DomainKnown: true, Allowed: true}
 	for _, d := range r.GetTake().GetDescriptors() {
 		response.Descriptors = append(response.Descriptors, &adminv1.ExplainedDescriptor{Entries: d.GetEntries(), Verdict: adminv1.Verdict_VERDICT_ALLOWED})
 	}

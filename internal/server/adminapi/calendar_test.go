@@ -104,7 +104,7 @@ func TestCalendarsAreExplained(t *testing.T) {
 	const take = `{"take":{"domain":"api","descriptors":[{"entries":[{"key":"tenant","value":"x"}],"cost":"200000"}]}}`
 	p := d.AskAdmin("POST", "/explain", "help", take)
 	for _, want := range []string{
-		"the limit month: a calendar month from day 15 in UTC in place of a calendar month in Europe/Berlin, the limit day: a calendar day in UTC in place of a calendar day in Europe/Berlin until 2026-01-01T03:00:00Z, then that of the file",
+		`"source":"SOURCE_ASSIGNMENT"`, `"applies":true`,
 		`"text":"100,000 requests a calendar month from day 15 in UTC, next reset 15 January 00:00 UTC"`,
 	} {
 		if !strings.Contains(p.Body, want) {

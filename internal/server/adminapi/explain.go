@@ -11,15 +11,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
-	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/explain"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
-	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 // maxExplanation is the most bytes of an explanation, besides twice those of its request.
@@ -41,7 +39,7 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 	if err := c.Check(false); err != nil {
 		return nil, endpoint.Status(err)
 	}
-	x, err := a.Decider.Explain(ctx, c)
+	x, err := explain.Request(ctx, a.Decider, c)
 	if err != nil {
 		return nil, unexplained(err)
 	}
@@ -61,12 +59,12 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 	if err != nil {
 		return nil, err
 	}
-	x, err := a.Decider.Inspect(ctx, r.GetDomain(), entriesOf(r.GetEntries()), r.GetId(), owner)
+	x, err := explain.Subject(ctx, a.Decider, r.GetDomain(), entriesOf(r.GetEntries()), r.GetId(), owner)
 	if err != nil {
 		return nil, unexplained(err)
 	}
 	if x.Domain == nil {
-		return nil, status.Error(codes.NotFound, "domain: "+x.Descriptors[0].Hints[0])
+		return nil, status.Error(codes.NotFound, "domain: "+trace.NoDomain(a.Live.Rules(), r.GetDomain()))
 	}
 	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x, a.Now()).GetDescriptors()[0]}
 	return m, holdWhole(ctx, m, maxExplanation)
@@ -89,13 +87,11 @@ func unexplained(err error) error {
 	return status.Errorf(codes.Unavailable, "the store does not answer, and a request would fail: %v", err)
 }
 
-// explainResponse returns an explanation as a message. For a rule that an earlier
-// descriptor matches too it repeats neither limits nor plans: a request may name it a
-// hundred times. now is for limits by calendar.
-func explainResponse(x *decide.Explanation, now time.Time) *adminv1.ExplainResponse {
+// explainResponse returns an explanation as a message. now is for limits by calendar.
+func explainResponse(x *explain.Explanation, now time.Time) *adminv1.ExplainResponse {
 	m := &adminv1.ExplainResponse{
-		DomainKnown: x.Domain != nil, Allowed: x.Allowed, RetryAfter: wait(x.RetryAfter), Degraded: x.Degraded, Summary: x.Summary,
-		RetryUnknown: x.RetryAfter == bucket.Unknown,
+		DomainKnown: x.Domain != nil, NearDomain: x.NearDomain, Allowed: x.Allowed,
+		RetryAfter: wait(x.RetryAfter), RetryUnknown: x.RetryAfter == bucket.Unknown, Degraded: x.Degraded,
 	}
 	if x.DeniedBy >= 0 {
 		m.DeniedByDescriptor = new(uint32(x.DeniedBy))
@@ -103,40 +99,33 @@ func explainResponse(x *decide.Explanation, now time.Time) *adminv1.ExplainRespo
 	if x.DeniedByLimit >= 0 {
 		m.DeniedByLimit = new(uint32(x.DeniedByLimit))
 	}
-	shown := make(map[*rules.Rule]bool)
 	for i := range x.Descriptors {
 		d := &x.Descriptors[i]
 		e := explainedDescriptor(d, now)
 		if d.Rule != nil {
 			e.Rule = showRule(x.Domain, d.Rule, now)
-			if shown[d.Rule] {
-				e.Rule.Limits, e.Rule.Plans = nil, nil
-			}
-			shown[d.Rule] = true
+			e.Rule.Limits, e.Rule.Plans = nil, nil // a request may name a rule a hundred times
 		}
 		m.Descriptors = append(m.Descriptors, e)
 	}
 	return m
 }
 
-func explainedDescriptor(d *decide.ExplainedDescriptor, now time.Time) *adminv1.ExplainedDescriptor {
+func explainedDescriptor(d *explain.Descriptor, now time.Time) *adminv1.ExplainedDescriptor {
 	m := &adminv1.ExplainedDescriptor{
 		Entries: showEntries(d.Entries),
-		// The values of both are the same, in the same order.
+		// The values of both are the same, in the same order; those of a miss and a source too.
 		Verdict: adminv1.Verdict(d.Verdict),
-		Hints:   d.Hints,
+		Depth:   uint32(d.Depth),
+		Reached: fileEntry(d.Reached),
+		Miss:    adminv1.Miss(d.Miss),
+		Near:    fileEntry(d.Near),
 	}
 	if d.Plan != nil {
 		m.Plan = d.Plan.Plan
 	}
-	for i := range d.Levels {
-		m.Levels = append(m.Levels, tracedLevel(&d.Levels[i]))
-	}
 	for _, a := range d.Assignments {
-		m.Assignments = append(m.Assignments, &adminv1.AppliedAssignment{Assignment: showAssignment(a.Assignment), Effect: a.Effect})
-	}
-	for _, a := range d.NotApplied {
-		m.NotApplied = append(m.NotApplied, &adminv1.AppliedAssignment{Assignment: showAssignment(a.Assignment), Effect: a.Effect})
+		m.Assignments = append(m.Assignments, &adminv1.ExplainedAssignment{Assignment: showAssignment(a.Assignment), Applies: a.Applies})
 	}
 	for i := range d.Limits {
 		m.Limits = append(m.Limits, explainedLimit(&d.Limits[i], now))
@@ -144,38 +133,41 @@ func explainedDescriptor(d *decide.ExplainedDescriptor, now time.Time) *adminv1.
 	return m
 }
 
-func tracedLevel(l *trace.Level) *adminv1.Level {
-	m := &adminv1.Level{Entry: &ratelimitv1.Entry{Key: l.Entry.Key, Value: l.Entry.Value}, NotShown: uint32(l.NotShown)}
-	for _, c := range l.Candidates {
-		m.Candidates = append(m.Candidates, &adminv1.Candidate{
-			Entry: c.Entry, Place: &adminv1.Place{File: c.File, Line: uint32(c.Line)}, Matched: c.Matched, WhyNot: c.WhyNot,
-		})
+func fileEntry(p *trace.Place) *adminv1.FileEntry {
+	if p == nil {
+		return nil
 	}
-	return m
+	return &adminv1.FileEntry{Path: p.Path, Place: &adminv1.Place{File: p.File, Line: uint32(p.Line)}}
 }
 
-func explainedLimit(l *decide.ExplainedLimit, now time.Time) *adminv1.ExplainedLimit {
+func explainedLimit(l *explain.Limit, now time.Time) *adminv1.ExplainedLimit {
 	m := &adminv1.ExplainedLimit{
-		Limit:          showLimit(l.Limit, now),
-		Source:         adminv1.Source(l.Source), // as Verdict
-		Key:            l.Key,
-		HashTag:        l.Tag,
-		Node:           l.Node,
-		Allowed:        l.Allowed(),
-		Remaining:      uint64(l.Remaining),
-		RetryAfter:     wait(l.RetryAfter),
-		ResetAfter:     durationpb.New(l.ResetAfter),
-		Shadow:         l.Shadow,
-		OnStoreFailure: l.OnStoreFailure,
-		RetryUnknown:   l.RetryAfter == bucket.Unknown,
-		FreeAtLatest:   wait(l.FreeAtLatest()),
-		HoldersTotal:   uint32(l.Held.Total),
+		Limit:        showLimit(l.Limit, now),
+		Source:       adminv1.Source(l.Source),
+		Allowed:      l.Allowed(),
+		Remaining:    uint64(l.Remaining),
+		RetryAfter:   wait(l.RetryAfter),
+		RetryUnknown: l.RetryAfter == bucket.Unknown,
+		FreeAtLatest: wait(l.FreeAtLatest()),
+		ResetAfter:   durationpb.New(l.ResetAfter),
+		Shadow:       l.Shadow,
+		Key:          l.Key,
+		HashTag:      l.Tag,
+		Node:         l.Node,
+		Daemons:      uint32(l.Daemons),
+		HoldersTotal: uint32(l.Held.Total),
+	}
+	if l.OnFailure != bucket.FailureDefault {
+		m.OnStoreFailure = l.OnFailure.String()
+	}
+	if l.Location.Share != nil {
+		m.Share = showLimit(l.Location.Share, now)
 	}
 	for _, h := range l.Held.First {
 		m.Holders = append(m.Holders, &adminv1.Holder{Holder: strings.ToValidUTF8(h.Holder, "\uFFFD"), Left: durationpb.New(h.Left)})
 	}
-	if b := l.Billed; b != nil {
-		m.Bill = &adminv1.Bill{Cost: uint64(b.Total()), Takes: uint64(b.Takes), Left: durationpb.New(time.Duration(b.Until-b.Clock) * time.Microsecond)}
+	if b := l.Bill; b.Takes > 0 {
+		m.Bill = &adminv1.Bill{Cost: uint64(b.Total()), Takes: uint64(b.Takes), Left: durationpb.New(time.Duration(b.Until-l.Clock) * time.Microsecond)}
 	}
 	return m
 }

@@ -86,14 +86,13 @@ func TestExplainTellsRuleAssignmentAndVerdict(t *testing.T) {
 	for range 3 {
 		x := explain(d, "tenant=acme")
 		e := x.GetDescriptors()[0]
-		if !x.GetDomainKnown() || !x.GetAllowed() || x.DeniedByDescriptor != nil || x.GetDegraded() ||
-			x.GetSummary() != "It would pass: of its limits the nearest is the limit second of tenant=acme (4 requests a second), with 4 left." {
+		if !x.GetDomainKnown() || !x.GetAllowed() || x.DeniedByDescriptor != nil || x.GetDegraded() {
 			t.Errorf("got %v", x)
 		}
-		if e.GetRule().GetPath() != "tenant" || e.GetPlan() != "pro" || e.GetVerdict() != adminv1.Verdict_VERDICT_ALLOWED || !e.GetLevels()[0].GetCandidates()[0].GetMatched() {
+		if e.GetRule().GetPath() != "tenant" || e.GetPlan() != "pro" || e.GetVerdict() != adminv1.Verdict_VERDICT_ALLOWED || e.GetReached().GetPath() != "tenant" {
 			t.Errorf("got %v", e)
 		}
-		if a := e.GetAssignments(); len(a) != 1 || a[0].GetEffect() != "plan pro in place of free" ||
+		if a := e.GetAssignments(); len(a) != 1 || !a[0].GetApplies() ||
 			a[0].GetAssignment().GetReason() != "paid" || a[0].GetAssignment().GetMadeBy() != "operator-1" {
 			t.Errorf("got %v", a)
 		}
@@ -120,20 +119,19 @@ func TestExplainTellsRuleAssignmentAndVerdict(t *testing.T) {
 	}
 
 	x = explain(d, "user=y", "tenant=evil,route=/")
-	if x.GetAllowed() || x.GetDeniedByDescriptor() != 1 || x.DeniedByLimit != nil || x.GetRetryAfter().AsDuration() != 59750*time.Millisecond ||
-		x.GetSummary() != "It would be denied: tenant=evil is blocked until 2026-01-01T00:01:10Z." {
+	if x.GetAllowed() || x.GetDeniedByDescriptor() != 1 || x.DeniedByLimit != nil || x.GetRetryAfter().AsDuration() != 59750*time.Millisecond {
 		t.Errorf("of a blocked tenant: got %v", x)
 	}
 	e := x.GetDescriptors()[1]
 	if e.GetVerdict() != adminv1.Verdict_VERDICT_BLOCKED || e.GetRule().GetPath() != "tenant / route" || len(e.GetAssignments()) != 1 ||
-		e.GetAssignments()[0].GetEffect() != "denies all that begins with tenant=evil until 2026-01-01T00:01:10Z, then no plan" {
+		!e.GetAssignments()[0].GetApplies() || !e.GetAssignments()[0].GetAssignment().GetBlocked() {
 		t.Errorf("of a blocked tenant: got %v", e)
 	}
 	if d.Take("tenant=evil,route=/").GetAllowed() {
 		t.Error("it is not blocked")
 	}
 	x = explain(d, "nothing=x")
-	if !x.GetAllowed() || x.GetDescriptors()[0].GetVerdict() != adminv1.Verdict_VERDICT_UNMATCHED_ALLOWED || x.GetDescriptors()[0].Rule != nil {
+	if !x.GetAllowed() || x.GetDescriptors()[0].GetVerdict() != adminv1.Verdict_VERDICT_UNMATCHED_ALLOWED || x.GetDescriptors()[0].Rule != nil || x.GetDescriptors()[0].GetMiss() != adminv1.Miss_MISS_KEY {
 		t.Errorf("without a rule: got %v", x)
 	}
 }
@@ -326,7 +324,7 @@ func TestOnLoopbackEverybodyExplainsAndNobodyResets(t *testing.T) {
 	defer cancel()
 	entries := servertest.Taking("user=x").Descriptors[0].Entries
 	x, err := client.Explain(ctx, &adminv1.ExplainRequest{Take: servertest.Taking("user=x")})
-	if err != nil || !strings.Contains(x.GetSummary(), "It would be denied: the limit daily of user=x") {
+	if err != nil || x.GetAllowed() || x.GetDescriptors()[0].GetLimits()[x.GetDeniedByLimit()].GetLimit().GetName() != "daily" {
 		t.Errorf("Explain: %v, %v", x, err)
 	}
 	if i, err := client.Inspect(ctx, &adminv1.InspectRequest{Domain: "api", Entries: entries}); err != nil || len(i.GetDescriptor_().GetLimits()) != 2 {

@@ -34,22 +34,22 @@ func TestChangesThatHitNothing(t *testing.T) {
 		{
 			"a misspelt key", "tennant=mallory", `{"blocked":true}`,
 			"no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one all the same",
-			"no descriptor here has the key tennant; tenant (", // as explain says
+			"no descriptor here has the key tennant; did you mean tenant (", // as explain says
 		},
 		{
 			"another order", "route=/,tenant=acme", `{"blocked":true}`,
 			"no rule is for descriptors that begin with route=/,tenant=acme: ",
-			"the entries match in another order, as tenant=acme,route=/ (",
+			"no descriptor here has the key route; did you mean tenant / route (",
 		},
 		{
 			"a rule that begins otherwise", "route=/", `{"blocked":true}`,
 			"no rule is for descriptors that begin with route=/: ",
-			"no descriptor here has the key route, but one below ",
+			"no descriptor here has the key route; did you mean tenant / route (",
 		},
 		{
 			"more than a rule has", "user=x,route=/", `{"blocked":true}`,
 			"no rule is for descriptors that begin with user=x,route=/: ",
-			"user=x has a limit (",
+			") has a limit, but the descriptor goes on with route=/",
 		},
 		{"what is unlimited already", "user=free", `{"unlimited":true}`, "the rule user=free is unlimited already", ""},
 	} {
@@ -95,7 +95,7 @@ func TestStrictRefusesOneByOne(t *testing.T) {
 		warning string
 	}{
 		{}, {true, "no rule is for descriptors that begin with uzer=x"}, {}, {}, // the last is the beginning of a rule
-		{false, "user=Free matches user ("}, // a rule is for it, but probably not the one that is meant
+		{},
 	} {
 		c := r.GetChanges()[i]
 		if refused := c.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED; refused != want.refused || (want.warning == "") != (len(c.GetWarnings()) == 0) ||
@@ -114,40 +114,15 @@ func TestRefusalsHaveHints(t *testing.T) {
 	d, _ := startAssigning(t)
 	for _, c := range []struct{ subject, body, hint string }{
 		{"usr=x", `{"unlimited":true}`, "which match no rule; numbers, calendar and unlimited are for the descriptor of these very entries; no descriptor here has the key usr; "},
-		{"trial=t", `{"numbers":[{"requests":5}]}`, "trial=t is only the beginning of a rule, and has no limit itself"},
-		{"tennant=acme", `{"plan":"pro"}`, "no descriptor here has the key tennant; tenant ("},
+		{"trial=t", `{"numbers":[{"requests":5}]}`, "trial=t is only the beginning of a rule, such as trial / "},
+		{"tennant=acme", `{"plan":"pro"}`, "no descriptor here has the key tennant; did you mean tenant ("},
 	} {
 		if p := d.AskAdmin("PUT", "/assignment?"+subjectQuery(c.subject), "run", c.body); p.Code != 400 || !strings.Contains(p.Body, c.hint) {
 			t.Errorf("%s: %d %s, want %s", c.subject, p.Code, p.Body, c.hint)
 		}
 	}
-	if p := d.AskAdmin("POST", "/reset", "help", `{"domain":"api","entries":[{"key":"uesr","value":"x"}],"strict":true}`); p.Code != 400 || !strings.Contains(p.Body, "no descriptor here has the key uesr; user (") {
+	if p := d.AskAdmin("POST", "/reset", "help", `{"domain":"api","entries":[{"key":"uesr","value":"x"}],"strict":true}`); p.Code != 400 || !strings.Contains(p.Body, "no descriptor here has the key uesr; did you mean user (") {
 		t.Errorf("a reset: %d %s", p.Code, p.Body)
-	}
-}
-
-// However long the entries are, hints stay whole.
-func TestHintsOfLongEntriesAreWhole(t *testing.T) {
-	t.Parallel()
-	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
-	d := servertest.Start(t, `domain: api
-descriptors:
-- key: a
-  descriptors:
-  - key: b
-    descriptors:
-    - key: c
-      descriptors:
-      - key: tenant
-        rate_limit: {requests: 1, period: 1s}
-`, members, servertest.WithAssignments(servertest.NewAssignments(t)))
-	long := strings.Repeat("v", 120)
-	at := "/assignment?strict=true&" + subjectQuery("a="+long+",b="+long+",c="+long+",tennant="+long)
-	for _, body := range []string{`{"unlimited":true}`, `{"plan":"pro"}`, `{"numbers":[{"requests":5}]}`, `{"blocked":true}`} {
-		p := d.AskAdmin("PUT", at, "run", body)
-		if p.Code != 400 || !strings.Contains(p.Body, "no descriptor here has the key tennant; tenant ("+d.File+":9) differs from it by one letter\"") {
-			t.Errorf("%s: %d %s", body, p.Code, p.Body)
-		}
 	}
 }
 
@@ -156,7 +131,7 @@ func TestEndsThatEndNothing(t *testing.T) {
 	t.Parallel()
 	d, f := startAssigning(t)
 	const idle = "this changes nothing: nothing is assigned to tennant=acme, and no rule is for descriptors that begin with it"
-	const hint = "no descriptor here has the key tennant; tenant ("
+	const hint = "no descriptor here has the key tennant; did you mean tenant ("
 	for _, method := range []string{"DELETE", "PATCH"} {
 		ask := func(subject string) []string {
 			t.Helper()
@@ -215,7 +190,7 @@ func TestResetOfWhatWasNotCounted(t *testing.T) {
 		defer cancel()
 		return client.Reset(ctx, &adminv1.ResetRequest{Domain: "api", Entries: servertest.Taking(subject).Descriptors[0].Entries, Strict: strict})
 	}
-	const none = "nothing is counted for user=Free: burst, daily are full; user=Free matches user ("
+	const none = "nothing is counted for user=Free: burst, daily are full"
 	if _, err := reset("user=Free", true); status.Code(err) != codes.FailedPrecondition || !strings.HasPrefix(status.Convert(err).Message(), none) {
 		t.Errorf("strict: %v", err)
 	}
@@ -235,38 +210,5 @@ func TestResetOfWhatWasNotCounted(t *testing.T) {
 	}
 	if _, err := reset("user=x", true); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("again: %v", err)
-	}
-}
-
-// explain names assignments that nearly are those of a descriptor.
-func TestExplainNamesAssignmentsThatDoNotApply(t *testing.T) {
-	t.Parallel()
-	d, f := startAssigning(t)
-	put := func(domain, subject string) {
-		t.Helper()
-		var entries []bucket.Entry
-		for _, e := range servertest.Taking(subject).Descriptors[0].Entries {
-			entries = append(entries, bucket.Entry{Key: e.GetKey(), Value: e.GetValue()})
-		}
-		f.Put(assign.Change{Assignment: assign.Assignment{Subject: assign.Subject{Domain: domain, Entries: entries}, Terms: assign.Terms{Blocked: true}}})
-	}
-	for _, c := range []struct{ domain, subject, descriptor, effect string }{
-		{"api", "route=/1,tenant=a1", "tenant=a1,route=/1", "its entries stand in another order"},
-		{"api", "route=/2", "tenant=a2,route=/2", "its entries are in the descriptor, but do not begin it"},
-		{"login", "tenant=a3", "tenant=a3", "it is of the domain login"},
-		{"api", "tenant=Acme4", "tenant=acme4,route=/", `its value "Acme4" of tenant differs in case alone from "acme4"`},
-		{"api", "tenant=acme5 ", "tenant=acme5", `its value "acme5 " of tenant differs in white space around it from "acme5"`},
-		{"api", "tennant=a6", "tenant=a6", "its key tennant differs by one letter from tenant"},
-		{"api", "tenant=a7,route=/7", "tenant=a7", "it is for descriptors that go on with route=/7"},
-	} {
-		put(c.domain, c.subject)
-		e := explain(d, c.descriptor).GetDescriptors()[0]
-		if a := e.GetNotApplied(); len(a) != 1 || a[0].GetEffect() != "nothing here: "+c.effect || a[0].GetAssignment().GetDomain() != c.domain || len(e.GetAssignments()) != 0 {
-			t.Errorf("of %s, where %s of %s is blocked: got %v, want %s", c.descriptor, c.subject, c.domain, e, c.effect)
-		}
-	}
-	put("api", "tenant=a8")
-	if e := explain(d, "tenant=a8,route=/").GetDescriptors()[0]; len(e.GetNotApplied()) != 0 || len(e.GetAssignments()) != 1 {
-		t.Errorf("of one that applies: %v", e)
 	}
 }

@@ -1,4 +1,4 @@
-// Package trace explains why a descriptor has its rule, or none: how the search went, and
-// what may have been meant instead. It imports bucket, glob, rules, words, yamlfile and
-// spelling.
+// Package trace shows how the entries of a descriptor lead to its rule, or where they leave
+// the tree of a domain's limits and what may have been meant there. It imports bucket,
+// rules, words, yamlfile and spelling.
 package trace

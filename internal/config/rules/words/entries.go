@@ -2,7 +2,6 @@ package words
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -14,8 +13,6 @@ const (
 	maxEntries = 6
 	// maxText bounds what is shown of them, in bytes, so that it fits in a sentence.
 	maxText = 240
-	// maxPasted is how many bytes of what is to be pasted are shown uncut.
-	maxPasted = 1024
 )
 
 // Entries returns entries that people know, such as those that they sent, in the form
@@ -42,31 +39,4 @@ func entriesCut(entries []bucket.Entry, longest int) string {
 		text += ",..."
 	}
 	return spelling.ShellWord(text)
-}
-
-// Pasted returns entries that people are to paste into a command line. They are uncut
-// unless they would fill a page; then they are cut like those of Entries, and it says so.
-func Pasted(entries ...bucket.Entry) string {
-	if text := spelling.ShellWord(spelling.Entries(entries)); len(text) <= maxPasted {
-		return text
-	}
-	return Entries(entries) + " (cut here, since it is long)"
-}
-
-// Descriptor returns the entry of a descriptor of a file as Pasted does, or just the key
-// if it has no value.
-func Descriptor(e bucket.Entry) string {
-	if e.Value == "" {
-		return Key(e.Key)
-	}
-	return Pasted(e)
-}
-
-// Key returns a key as pasted before the = of an entry.
-func Key(key string) string {
-	text := strings.TrimSuffix(spelling.Entries([]bucket.Entry{{Key: key}}), "=")
-	if word := spelling.ShellWord(text); len(word) <= maxPasted {
-		return word
-	}
-	return strings.TrimSuffix(Entries([]bucket.Entry{{Key: key}}), "=")
 }

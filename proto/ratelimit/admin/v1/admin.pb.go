@@ -103,7 +103,7 @@ const (
 	Verdict_VERDICT_DENIED      Verdict = 2
 	// Over a limit that does not deny, in shadow mode.
 	Verdict_VERDICT_SHADOWED Verdict = 3
-	// No rule, and unmatched descriptors pass.
+	// No rule, or none of its plans, and unmatched descriptors pass.
 	Verdict_VERDICT_UNMATCHED_ALLOWED Verdict = 4
 	Verdict_VERDICT_UNMATCHED_DENIED  Verdict = 5
 	Verdict_VERDICT_UNLIMITED         Verdict = 6
@@ -161,6 +161,68 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{1}
 }
 
+// Miss is why a descriptor has no rule.
+type Miss int32
+
+const (
+	// It has one, or its domain is not known.
+	Miss_MISS_UNSPECIFIED Miss = 0
+	// No descriptor below has the key of the next entry. Near is one with almost that key, or
+	// with that key elsewhere in the file.
+	Miss_MISS_KEY Miss = 1
+	// None matches the value. Near is one with almost that value.
+	Miss_MISS_VALUE Miss = 2
+	// The entries end above the limits. Near is a descriptor below that has some.
+	Miss_MISS_TOO_SHORT Miss = 3
+	// The entries go on where nothing is below. Near is what was reached, if it has limits.
+	Miss_MISS_TOO_LONG Miss = 4
+)
+
+// Enum value maps for Miss.
+var (
+	Miss_name = map[int32]string{
+		0: "MISS_UNSPECIFIED",
+		1: "MISS_KEY",
+		2: "MISS_VALUE",
+		3: "MISS_TOO_SHORT",
+		4: "MISS_TOO_LONG",
+	}
+	Miss_value = map[string]int32{
+		"MISS_UNSPECIFIED": 0,
+		"MISS_KEY":         1,
+		"MISS_VALUE":       2,
+		"MISS_TOO_SHORT":   3,
+		"MISS_TOO_LONG":    4,
+	}
+)
+
+func (x Miss) Enum() *Miss {
+	p := new(Miss)
+	*p = x
+	return p
+}
+
+func (x Miss) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Miss) Descriptor() protoreflect.EnumDescriptor {
+	return file_ratelimit_admin_v1_admin_proto_enumTypes[2].Descriptor()
+}
+
+func (Miss) Type() protoreflect.EnumType {
+	return &file_ratelimit_admin_v1_admin_proto_enumTypes[2]
+}
+
+func (x Miss) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Miss.Descriptor instead.
+func (Miss) EnumDescriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
 // Source is where the numbers of a limit come from.
 type Source int32
 
@@ -198,11 +260,11 @@ func (x Source) String() string {
 }
 
 func (Source) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_admin_v1_admin_proto_enumTypes[2].Descriptor()
+	return file_ratelimit_admin_v1_admin_proto_enumTypes[3].Descriptor()
 }
 
 func (Source) Type() protoreflect.EnumType {
-	return &file_ratelimit_admin_v1_admin_proto_enumTypes[2]
+	return &file_ratelimit_admin_v1_admin_proto_enumTypes[3]
 }
 
 func (x Source) Number() protoreflect.EnumNumber {
@@ -211,7 +273,7 @@ func (x Source) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Source.Descriptor instead.
 func (Source) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 // Part is a part of an assignment, each with its end.
@@ -263,11 +325,11 @@ func (x Part) String() string {
 }
 
 func (Part) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_admin_v1_admin_proto_enumTypes[3].Descriptor()
+	return file_ratelimit_admin_v1_admin_proto_enumTypes[4].Descriptor()
 }
 
 func (Part) Type() protoreflect.EnumType {
-	return &file_ratelimit_admin_v1_admin_proto_enumTypes[3]
+	return &file_ratelimit_admin_v1_admin_proto_enumTypes[4]
 }
 
 func (x Part) Number() protoreflect.EnumNumber {
@@ -276,7 +338,7 @@ func (x Part) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Part.Descriptor instead.
 func (Part) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 // ChangeOutcome is what became of a change.
@@ -336,11 +398,11 @@ func (x ChangeOutcome) String() string {
 }
 
 func (ChangeOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_admin_v1_admin_proto_enumTypes[4].Descriptor()
+	return file_ratelimit_admin_v1_admin_proto_enumTypes[5].Descriptor()
 }
 
 func (ChangeOutcome) Type() protoreflect.EnumType {
-	return &file_ratelimit_admin_v1_admin_proto_enumTypes[4]
+	return &file_ratelimit_admin_v1_admin_proto_enumTypes[5]
 }
 
 func (x ChangeOutcome) Number() protoreflect.EnumNumber {
@@ -349,7 +411,7 @@ func (x ChangeOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeOutcome.Descriptor instead.
 func (ChangeOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 // AuditKind is what was changed.
@@ -394,11 +456,11 @@ func (x AuditKind) String() string {
 }
 
 func (AuditKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_admin_v1_admin_proto_enumTypes[5].Descriptor()
+	return file_ratelimit_admin_v1_admin_proto_enumTypes[6].Descriptor()
 }
 
 func (AuditKind) Type() protoreflect.EnumType {
-	return &file_ratelimit_admin_v1_admin_proto_enumTypes[5]
+	return &file_ratelimit_admin_v1_admin_proto_enumTypes[6]
 }
 
 func (x AuditKind) Number() protoreflect.EnumNumber {
@@ -407,7 +469,7 @@ func (x AuditKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AuditKind.Descriptor instead.
 func (AuditKind) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 // TopBy is what is added up of a rule's subjects.
@@ -447,11 +509,11 @@ func (x TopBy) String() string {
 }
 
 func (TopBy) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_admin_v1_admin_proto_enumTypes[6].Descriptor()
+	return file_ratelimit_admin_v1_admin_proto_enumTypes[7].Descriptor()
 }
 
 func (TopBy) Type() protoreflect.EnumType {
-	return &file_ratelimit_admin_v1_admin_proto_enumTypes[6]
+	return &file_ratelimit_admin_v1_admin_proto_enumTypes[7]
 }
 
 func (x TopBy) Number() protoreflect.EnumNumber {
@@ -460,7 +522,7 @@ func (x TopBy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TopBy.Descriptor instead.
 func (TopBy) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 // TopWindow is a span of time that ends now.
@@ -501,11 +563,11 @@ func (x TopWindow) String() string {
 }
 
 func (TopWindow) Descriptor() protoreflect.EnumDescriptor {
-	return file_ratelimit_admin_v1_admin_proto_enumTypes[7].Descriptor()
+	return file_ratelimit_admin_v1_admin_proto_enumTypes[8].Descriptor()
 }
 
 func (TopWindow) Type() protoreflect.EnumType {
-	return &file_ratelimit_admin_v1_admin_proto_enumTypes[7]
+	return &file_ratelimit_admin_v1_admin_proto_enumTypes[8]
 }
 
 func (x TopWindow) Number() protoreflect.EnumNumber {
@@ -514,7 +576,7 @@ func (x TopWindow) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TopWindow.Descriptor instead.
 func (TopWindow) EnumDescriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 // Place is where something stands in a limits file.
@@ -1261,13 +1323,13 @@ type ExplainResponse struct {
 	// When the same request would pass if nobody else takes; not there if it would
 	// pass now, or can never.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// Whether it may pass later, but nobody knows when.
+	RetryUnknown bool `protobuf:"varint,7,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
 	// Whether the states are the store's; if not, they are those that a failure of
 	// the store leaves.
-	Degraded bool `protobuf:"varint,7,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// The request in one sentence.
-	Summary string `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Whether it may pass later, but nobody knows when.
-	RetryUnknown  bool `protobuf:"varint,9,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
+	Degraded bool `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// Where the domain is not known, one that may have been meant.
+	NearDomain    string `protobuf:"bytes,9,opt,name=near_domain,json=nearDomain,proto3" json:"near_domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1344,20 +1406,6 @@ func (x *ExplainResponse) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-func (x *ExplainResponse) GetDegraded() bool {
-	if x != nil {
-		return x.Degraded
-	}
-	return false
-}
-
-func (x *ExplainResponse) GetSummary() string {
-	if x != nil {
-		return x.Summary
-	}
-	return ""
-}
-
 func (x *ExplainResponse) GetRetryUnknown() bool {
 	if x != nil {
 		return x.RetryUnknown
@@ -1365,27 +1413,41 @@ func (x *ExplainResponse) GetRetryUnknown() bool {
 	return false
 }
 
+func (x *ExplainResponse) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
+func (x *ExplainResponse) GetNearDomain() string {
+	if x != nil {
+		return x.NearDomain
+	}
+	return ""
+}
+
 // ExplainedDescriptor says how one descriptor comes to what it gets.
 type ExplainedDescriptor struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*v1.Entry            `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// One for each entry that was looked for, in order.
-	Levels []*Level `protobuf:"bytes,2,rep,name=levels,proto3" json:"levels,omitempty"`
-	// The rule that matched; not there if none did.
+	Verdict Verdict                `protobuf:"varint,2,opt,name=verdict,proto3,enum=ratelimit.admin.v1.Verdict" json:"verdict,omitempty"`
+	// The rule that matched, without its limits and plans; not there if none did.
 	Rule *Rule `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The plan in force, if the rule has plans.
 	Plan string `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
-	// The assignments that apply: of these entries, or of their beginning.
-	Assignments []*AppliedAssignment `protobuf:"bytes,5,rep,name=assignments,proto3" json:"assignments,omitempty"`
 	// The limits in force.
-	Limits  []*ExplainedLimit `protobuf:"bytes,6,rep,name=limits,proto3" json:"limits,omitempty"`
-	Verdict Verdict           `protobuf:"varint,7,opt,name=verdict,proto3,enum=ratelimit.admin.v1.Verdict" json:"verdict,omitempty"`
-	// Traps that people fall into: a value that almost matches, entries in another
-	// order, and so on; a sentence each.
-	Hints []string `protobuf:"bytes,8,rep,name=hints,proto3" json:"hints,omitempty"`
-	// Assignments that share entries with the descriptor, or almost do, and do not
-	// apply; the effect says why. Not all of many.
-	NotApplied    []*AppliedAssignment `protobuf:"bytes,9,rep,name=not_applied,json=notApplied,proto3" json:"not_applied,omitempty"`
+	Limits []*ExplainedLimit `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
+	// The assignments to these entries and to their beginnings, the shortest first.
+	Assignments []*ExplainedAssignment `protobuf:"bytes,6,rep,name=assignments,proto3" json:"assignments,omitempty"`
+	// How many entries match descriptors of the limits file, level by level, and the last of
+	// those; not there if none matched.
+	Depth   uint32     `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
+	Reached *FileEntry `protobuf:"bytes,8,opt,name=reached,proto3" json:"reached,omitempty"`
+	// Why no rule matched.
+	Miss Miss `protobuf:"varint,9,opt,name=miss,proto3,enum=ratelimit.admin.v1.Miss" json:"miss,omitempty"`
+	// What may have been meant where no rule matched; not there if nothing is near.
+	Near          *FileEntry `protobuf:"bytes,10,opt,name=near,proto3" json:"near,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1427,11 +1489,11 @@ func (x *ExplainedDescriptor) GetEntries() []*v1.Entry {
 	return nil
 }
 
-func (x *ExplainedDescriptor) GetLevels() []*Level {
+func (x *ExplainedDescriptor) GetVerdict() Verdict {
 	if x != nil {
-		return x.Levels
+		return x.Verdict
 	}
-	return nil
+	return Verdict_VERDICT_UNSPECIFIED
 }
 
 func (x *ExplainedDescriptor) GetRule() *Rule {
@@ -1448,13 +1510,6 @@ func (x *ExplainedDescriptor) GetPlan() string {
 	return ""
 }
 
-func (x *ExplainedDescriptor) GetAssignments() []*AppliedAssignment {
-	if x != nil {
-		return x.Assignments
-	}
-	return nil
-}
-
 func (x *ExplainedDescriptor) GetLimits() []*ExplainedLimit {
 	if x != nil {
 		return x.Limits
@@ -1462,118 +1517,66 @@ func (x *ExplainedDescriptor) GetLimits() []*ExplainedLimit {
 	return nil
 }
 
-func (x *ExplainedDescriptor) GetVerdict() Verdict {
+func (x *ExplainedDescriptor) GetAssignments() []*ExplainedAssignment {
 	if x != nil {
-		return x.Verdict
-	}
-	return Verdict_VERDICT_UNSPECIFIED
-}
-
-func (x *ExplainedDescriptor) GetHints() []string {
-	if x != nil {
-		return x.Hints
+		return x.Assignments
 	}
 	return nil
 }
 
-func (x *ExplainedDescriptor) GetNotApplied() []*AppliedAssignment {
+func (x *ExplainedDescriptor) GetDepth() uint32 {
 	if x != nil {
-		return x.NotApplied
-	}
-	return nil
-}
-
-// Level is the search for one entry among the descriptors of one level.
-type Level struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Entry *v1.Entry              `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// In the order in which they are tried; of many the nearest.
-	Candidates []*Candidate `protobuf:"bytes,2,rep,name=candidates,proto3" json:"candidates,omitempty"`
-	// How many more there are at this level.
-	NotShown      uint32 `protobuf:"varint,3,opt,name=not_shown,json=notShown,proto3" json:"not_shown,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Level) Reset() {
-	*x = Level{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Level) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Level) ProtoMessage() {}
-
-func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Level.ProtoReflect.Descriptor instead.
-func (*Level) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *Level) GetEntry() *v1.Entry {
-	if x != nil {
-		return x.Entry
-	}
-	return nil
-}
-
-func (x *Level) GetCandidates() []*Candidate {
-	if x != nil {
-		return x.Candidates
-	}
-	return nil
-}
-
-func (x *Level) GetNotShown() uint32 {
-	if x != nil {
-		return x.NotShown
+		return x.Depth
 	}
 	return 0
 }
 
-// Candidate is a descriptor of a limits file that an entry was compared with.
-type Candidate struct {
+func (x *ExplainedDescriptor) GetReached() *FileEntry {
+	if x != nil {
+		return x.Reached
+	}
+	return nil
+}
+
+func (x *ExplainedDescriptor) GetMiss() Miss {
+	if x != nil {
+		return x.Miss
+	}
+	return Miss_MISS_UNSPECIFIED
+}
+
+func (x *ExplainedDescriptor) GetNear() *FileEntry {
+	if x != nil {
+		return x.Near
+	}
+	return nil
+}
+
+// FileEntry is a descriptor of a limits file.
+type FileEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the file: "user=alice", "path=/api/*" or "user".
-	Entry   string `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	Place   *Place `protobuf:"bytes,2,opt,name=place,proto3" json:"place,omitempty"`
-	Matched bool   `protobuf:"varint,3,opt,name=matched,proto3" json:"matched,omitempty"`
-	// Why not; empty if it matched.
-	WhyNot        string `protobuf:"bytes,4,opt,name=why_not,json=whyNot,proto3" json:"why_not,omitempty"`
+	// The way to it, as in Rule: "user=alice / route".
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Place         *Place `protobuf:"bytes,2,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Candidate) Reset() {
-	*x = Candidate{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
+func (x *FileEntry) Reset() {
+	*x = FileEntry{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Candidate) String() string {
+func (x *FileEntry) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Candidate) ProtoMessage() {}
+func (*FileEntry) ProtoMessage() {}
 
-func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
+func (x *FileEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,64 +1587,50 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
-func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+// Deprecated: Use FileEntry.ProtoReflect.Descriptor instead.
+func (*FileEntry) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *Candidate) GetEntry() string {
+func (x *FileEntry) GetPath() string {
 	if x != nil {
-		return x.Entry
+		return x.Path
 	}
 	return ""
 }
 
-func (x *Candidate) GetPlace() *Place {
+func (x *FileEntry) GetPlace() *Place {
 	if x != nil {
 		return x.Place
 	}
 	return nil
 }
 
-func (x *Candidate) GetMatched() bool {
-	if x != nil {
-		return x.Matched
-	}
-	return false
-}
-
-func (x *Candidate) GetWhyNot() string {
-	if x != nil {
-		return x.WhyNot
-	}
-	return ""
-}
-
-// AppliedAssignment is an assignment and what it does to a descriptor.
-type AppliedAssignment struct {
+// ExplainedAssignment is an assignment to a descriptor or to a beginning of it.
+type ExplainedAssignment struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Assignment *Assignment            `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
-	// In words: "plan pro in place of free"; or why it does nothing here.
-	Effect        string `protobuf:"bytes,2,opt,name=effect,proto3" json:"effect,omitempty"`
+	// Whether the descriptor gets something else by it.
+	Applies       bool `protobuf:"varint,2,opt,name=applies,proto3" json:"applies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AppliedAssignment) Reset() {
-	*x = AppliedAssignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
+func (x *ExplainedAssignment) Reset() {
+	*x = ExplainedAssignment{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AppliedAssignment) String() string {
+func (x *ExplainedAssignment) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AppliedAssignment) ProtoMessage() {}
+func (*ExplainedAssignment) ProtoMessage() {}
 
-func (x *AppliedAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
+func (x *ExplainedAssignment) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,23 +1641,23 @@ func (x *AppliedAssignment) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AppliedAssignment.ProtoReflect.Descriptor instead.
-func (*AppliedAssignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+// Deprecated: Use ExplainedAssignment.ProtoReflect.Descriptor instead.
+func (*ExplainedAssignment) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *AppliedAssignment) GetAssignment() *Assignment {
+func (x *ExplainedAssignment) GetAssignment() *Assignment {
 	if x != nil {
 		return x.Assignment
 	}
 	return nil
 }
 
-func (x *AppliedAssignment) GetEffect() string {
+func (x *ExplainedAssignment) GetApplies() bool {
 	if x != nil {
-		return x.Effect
+		return x.Applies
 	}
-	return ""
+	return false
 }
 
 // ExplainedLimit is a limit in force for a descriptor, with its state.
@@ -1676,41 +1665,45 @@ type ExplainedLimit struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Limit  *RuleLimit             `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	Source Source                 `protobuf:"varint,2,opt,name=source,proto3,enum=ratelimit.admin.v1.Source" json:"source,omitempty"`
-	// The key of its state, its hash tag and the node that has it; tag and node are
-	// empty in memory.
-	Key     string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	HashTag string `protobuf:"bytes,4,opt,name=hash_tag,json=hashTag,proto3" json:"hash_tag,omitempty"`
-	Node    string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
 	// What this request would get from it.
-	Allowed   bool   `protobuf:"varint,6,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Remaining uint64 `protobuf:"varint,7,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Allowed   bool   `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Remaining uint64 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// When it would allow this cost; not there if it would now, or never can.
-	RetryAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// When it is full again if left alone.
-	ResetAfter *durationpb.Duration `protobuf:"bytes,9,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
-	Shadow     bool                 `protobuf:"varint,10,opt,name=shadow,proto3" json:"shadow,omitempty"`
-	// What a failure of the store would do to it, in words; empty in memory, which does not fail.
-	OnStoreFailure string `protobuf:"bytes,11,opt,name=on_store_failure,json=onStoreFailure,proto3" json:"on_store_failure,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Whether nobody knows when it would allow this cost: when somebody releases, or
 	// after free_at_latest if nobody renews or takes.
-	RetryUnknown bool                 `protobuf:"varint,12,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
-	FreeAtLatest *durationpb.Duration `protobuf:"bytes,13,opt,name=free_at_latest,json=freeAtLatest,proto3" json:"free_at_latest,omitempty"`
+	RetryUnknown bool                 `protobuf:"varint,6,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
+	FreeAtLatest *durationpb.Duration `protobuf:"bytes,7,opt,name=free_at_latest,json=freeAtLatest,proto3" json:"free_at_latest,omitempty"`
+	// When it is full again if left alone.
+	ResetAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
+	// Whether it cannot deny this descriptor.
+	Shadow bool `protobuf:"varint,9,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	// The key of its state, its hash tag and the node that has it; tag and node are
+	// empty in memory.
+	Key     string `protobuf:"bytes,10,opt,name=key,proto3" json:"key,omitempty"`
+	HashTag string `protobuf:"bytes,11,opt,name=hash_tag,json=hashTag,proto3" json:"hash_tag,omitempty"`
+	Node    string `protobuf:"bytes,12,opt,name=node,proto3" json:"node,omitempty"`
+	// What decides if the store fails: local, allow, deny or error; empty in memory, which
+	// does not fail. With local each of so many daemons decides alone, by its share.
+	OnStoreFailure string     `protobuf:"bytes,13,opt,name=on_store_failure,json=onStoreFailure,proto3" json:"on_store_failure,omitempty"`
+	Daemons        uint32     `protobuf:"varint,14,opt,name=daemons,proto3" json:"daemons,omitempty"`
+	Share          *RuleLimit `protobuf:"bytes,15,opt,name=share,proto3" json:"share,omitempty"`
 	// Who holds slots, in inspect: of many those whose holds end first; or the one that
 	// was asked about, if it holds.
-	Holders []*Holder `protobuf:"bytes,14,rep,name=holders,proto3" json:"holders,omitempty"`
+	Holders []*Holder `protobuf:"bytes,16,rep,name=holders,proto3" json:"holders,omitempty"`
 	// How many hold slots.
-	HoldersTotal uint32 `protobuf:"varint,15,opt,name=holders_total,json=holdersTotal,proto3" json:"holders_total,omitempty"`
+	HoldersTotal uint32 `protobuf:"varint,17,opt,name=holders_total,json=holdersTotal,proto3" json:"holders_total,omitempty"`
 	// What takes with the id that was asked about have charged. Not there: nothing is known
 	// of it, since nothing was taken with it, all of it was denied or given back, or it
 	// was too long ago.
-	Bill          *Bill `protobuf:"bytes,16,opt,name=bill,proto3" json:"bill,omitempty"`
+	Bill          *Bill `protobuf:"bytes,18,opt,name=bill,proto3" json:"bill,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainedLimit) Reset() {
 	*x = ExplainedLimit{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1715,7 @@ func (x *ExplainedLimit) String() string {
 func (*ExplainedLimit) ProtoMessage() {}
 
 func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1728,7 @@ func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedLimit.ProtoReflect.Descriptor instead.
 func (*ExplainedLimit) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExplainedLimit) GetLimit() *RuleLimit {
@@ -1750,27 +1743,6 @@ func (x *ExplainedLimit) GetSource() Source {
 		return x.Source
 	}
 	return Source_SOURCE_UNSPECIFIED
-}
-
-func (x *ExplainedLimit) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *ExplainedLimit) GetHashTag() string {
-	if x != nil {
-		return x.HashTag
-	}
-	return ""
-}
-
-func (x *ExplainedLimit) GetNode() string {
-	if x != nil {
-		return x.Node
-	}
-	return ""
 }
 
 func (x *ExplainedLimit) GetAllowed() bool {
@@ -1794,6 +1766,20 @@ func (x *ExplainedLimit) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *ExplainedLimit) GetRetryUnknown() bool {
+	if x != nil {
+		return x.RetryUnknown
+	}
+	return false
+}
+
+func (x *ExplainedLimit) GetFreeAtLatest() *durationpb.Duration {
+	if x != nil {
+		return x.FreeAtLatest
+	}
+	return nil
+}
+
 func (x *ExplainedLimit) GetResetAfter() *durationpb.Duration {
 	if x != nil {
 		return x.ResetAfter
@@ -1808,6 +1794,27 @@ func (x *ExplainedLimit) GetShadow() bool {
 	return false
 }
 
+func (x *ExplainedLimit) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ExplainedLimit) GetHashTag() string {
+	if x != nil {
+		return x.HashTag
+	}
+	return ""
+}
+
+func (x *ExplainedLimit) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 func (x *ExplainedLimit) GetOnStoreFailure() string {
 	if x != nil {
 		return x.OnStoreFailure
@@ -1815,16 +1822,16 @@ func (x *ExplainedLimit) GetOnStoreFailure() string {
 	return ""
 }
 
-func (x *ExplainedLimit) GetRetryUnknown() bool {
+func (x *ExplainedLimit) GetDaemons() uint32 {
 	if x != nil {
-		return x.RetryUnknown
+		return x.Daemons
 	}
-	return false
+	return 0
 }
 
-func (x *ExplainedLimit) GetFreeAtLatest() *durationpb.Duration {
+func (x *ExplainedLimit) GetShare() *RuleLimit {
 	if x != nil {
-		return x.FreeAtLatest
+		return x.Share
 	}
 	return nil
 }
@@ -1865,7 +1872,7 @@ type Bill struct {
 
 func (x *Bill) Reset() {
 	*x = Bill{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1884,7 @@ func (x *Bill) String() string {
 func (*Bill) ProtoMessage() {}
 
 func (x *Bill) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1897,7 @@ func (x *Bill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bill.ProtoReflect.Descriptor instead.
 func (*Bill) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Bill) GetCost() uint64 {
@@ -1927,7 +1934,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +1946,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +1959,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Holder) GetHolder() string {
@@ -1984,7 +1991,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2003,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2016,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InspectRequest) GetDomain() string {
@@ -2049,7 +2056,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2068,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2081,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InspectResponse) GetDescriptor_() *ExplainedDescriptor {
@@ -2103,7 +2110,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2122,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2135,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResetRequest) GetDomain() string {
@@ -2192,7 +2199,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2211,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2224,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResetResponse) GetLimits() []string {
@@ -2291,7 +2298,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2310,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2323,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Assignment) GetDomain() string {
@@ -2441,7 +2448,7 @@ type AssignedCalendar struct {
 
 func (x *AssignedCalendar) Reset() {
 	*x = AssignedCalendar{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2460,7 @@ func (x *AssignedCalendar) String() string {
 func (*AssignedCalendar) ProtoMessage() {}
 
 func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2473,7 @@ func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedCalendar.ProtoReflect.Descriptor instead.
 func (*AssignedCalendar) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AssignedCalendar) GetTimeZone() string {
@@ -2509,7 +2516,7 @@ type AssignedNumbers struct {
 
 func (x *AssignedNumbers) Reset() {
 	*x = AssignedNumbers{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2528,7 @@ func (x *AssignedNumbers) String() string {
 func (*AssignedNumbers) ProtoMessage() {}
 
 func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2541,7 @@ func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedNumbers.ProtoReflect.Descriptor instead.
 func (*AssignedNumbers) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AssignedNumbers) GetLimit() string {
@@ -2590,7 +2597,7 @@ type PutAssignmentsRequest struct {
 
 func (x *PutAssignmentsRequest) Reset() {
 	*x = PutAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2609,7 @@ func (x *PutAssignmentsRequest) String() string {
 func (*PutAssignmentsRequest) ProtoMessage() {}
 
 func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2622,7 @@ func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PutAssignmentsRequest) GetPuts() []*PutAssignment {
@@ -2661,7 +2668,7 @@ type PutAssignment struct {
 
 func (x *PutAssignment) Reset() {
 	*x = PutAssignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2680,7 @@ func (x *PutAssignment) String() string {
 func (*PutAssignment) ProtoMessage() {}
 
 func (x *PutAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2693,7 @@ func (x *PutAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignment.ProtoReflect.Descriptor instead.
 func (*PutAssignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutAssignment) GetAssignment() *Assignment {
@@ -2719,7 +2726,7 @@ type PatchAssignmentsRequest struct {
 
 func (x *PatchAssignmentsRequest) Reset() {
 	*x = PatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2738,7 @@ func (x *PatchAssignmentsRequest) String() string {
 func (*PatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2751,7 @@ func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PatchAssignmentsRequest) GetPatches() []*AssignmentPatch {
@@ -2797,7 +2804,7 @@ type AssignmentPatch struct {
 
 func (x *AssignmentPatch) Reset() {
 	*x = AssignmentPatch{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2816,7 @@ func (x *AssignmentPatch) String() string {
 func (*AssignmentPatch) ProtoMessage() {}
 
 func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2829,7 @@ func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentPatch.ProtoReflect.Descriptor instead.
 func (*AssignmentPatch) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AssignmentPatch) GetAssignment() *Assignment {
@@ -2873,7 +2880,7 @@ type PatchAssignmentsResponse struct {
 
 func (x *PatchAssignmentsResponse) Reset() {
 	*x = PatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2892,7 @@ func (x *PatchAssignmentsResponse) String() string {
 func (*PatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2905,7 @@ func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PatchAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2937,7 +2944,7 @@ type PutAssignmentsResponse struct {
 
 func (x *PutAssignmentsResponse) Reset() {
 	*x = PutAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +2956,7 @@ func (x *PutAssignmentsResponse) String() string {
 func (*PutAssignmentsResponse) ProtoMessage() {}
 
 func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +2969,7 @@ func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PutAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -3008,7 +3015,7 @@ type AssignmentChange struct {
 
 func (x *AssignmentChange) Reset() {
 	*x = AssignmentChange{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3027,7 @@ func (x *AssignmentChange) String() string {
 func (*AssignmentChange) ProtoMessage() {}
 
 func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3040,7 @@ func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentChange.ProtoReflect.Descriptor instead.
 func (*AssignmentChange) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AssignmentChange) GetOutcome() ChangeOutcome {
@@ -3088,7 +3095,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3107,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3120,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetAssignmentRequest) GetDomain() string {
@@ -3139,7 +3146,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3158,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3171,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() *Assignment {
@@ -3194,7 +3201,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3206,7 +3213,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3219,7 +3226,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListAssignmentsRequest) GetDomain() string {
@@ -3278,7 +3285,7 @@ type ListAssignmentsResponse struct {
 
 func (x *ListAssignmentsResponse) Reset() {
 	*x = ListAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3297,7 @@ func (x *ListAssignmentsResponse) String() string {
 func (*ListAssignmentsResponse) ProtoMessage() {}
 
 func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3310,7 @@ func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListAssignmentsResponse) GetAssignments() []*Assignment {
@@ -3344,7 +3351,7 @@ type DeleteAssignmentRequest struct {
 
 func (x *DeleteAssignmentRequest) Reset() {
 	*x = DeleteAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3363,7 @@ func (x *DeleteAssignmentRequest) String() string {
 func (*DeleteAssignmentRequest) ProtoMessage() {}
 
 func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3376,7 @@ func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteAssignmentRequest) GetDomain() string {
@@ -3426,7 +3433,7 @@ type DeleteAssignmentResponse struct {
 
 func (x *DeleteAssignmentResponse) Reset() {
 	*x = DeleteAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +3445,7 @@ func (x *DeleteAssignmentResponse) String() string {
 func (*DeleteAssignmentResponse) ProtoMessage() {}
 
 func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +3458,7 @@ func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
@@ -3485,7 +3492,7 @@ type WatchAssignmentsRequest struct {
 
 func (x *WatchAssignmentsRequest) Reset() {
 	*x = WatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3504,7 @@ func (x *WatchAssignmentsRequest) String() string {
 func (*WatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3517,7 @@ func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchAssignmentsRequest) GetDomain() string {
@@ -3529,7 +3536,7 @@ type WatchAssignmentsResponse struct {
 
 func (x *WatchAssignmentsResponse) Reset() {
 	*x = WatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +3548,7 @@ func (x *WatchAssignmentsResponse) String() string {
 func (*WatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +3561,7 @@ func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchAssignmentsResponse) GetRecord() *AuditRecord {
@@ -3572,7 +3579,7 @@ type ListDaemonsRequest struct {
 
 func (x *ListDaemonsRequest) Reset() {
 	*x = ListDaemonsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3591,7 @@ func (x *ListDaemonsRequest) String() string {
 func (*ListDaemonsRequest) ProtoMessage() {}
 
 func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3604,7 @@ func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsRequest.ProtoReflect.Descriptor instead.
 func (*ListDaemonsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 type ListDaemonsResponse struct {
@@ -3613,7 +3620,7 @@ type ListDaemonsResponse struct {
 
 func (x *ListDaemonsResponse) Reset() {
 	*x = ListDaemonsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +3632,7 @@ func (x *ListDaemonsResponse) String() string {
 func (*ListDaemonsResponse) ProtoMessage() {}
 
 func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +3645,7 @@ func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsResponse.ProtoReflect.Descriptor instead.
 func (*ListDaemonsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListDaemonsResponse) GetDaemons() []*Daemon {
@@ -3690,7 +3697,7 @@ type Daemon struct {
 
 func (x *Daemon) Reset() {
 	*x = Daemon{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +3709,7 @@ func (x *Daemon) String() string {
 func (*Daemon) ProtoMessage() {}
 
 func (x *Daemon) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +3722,7 @@ func (x *Daemon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daemon.ProtoReflect.Descriptor instead.
 func (*Daemon) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Daemon) GetId() string {
@@ -3810,7 +3817,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +3829,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +3842,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListAuditRequest) GetDomain() string {
@@ -3878,7 +3885,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +3897,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +3910,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -3943,7 +3950,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3955,7 +3962,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3968,7 +3975,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AuditRecord) GetId() string {
@@ -4065,7 +4072,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4084,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4097,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -4151,7 +4158,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4163,7 +4170,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4176,7 +4183,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TopResponse) GetSubjects() []*TopSubject {
@@ -4245,7 +4252,7 @@ type TopSubject struct {
 
 func (x *TopSubject) Reset() {
 	*x = TopSubject{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4264,7 @@ func (x *TopSubject) String() string {
 func (*TopSubject) ProtoMessage() {}
 
 func (x *TopSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4277,7 @@ func (x *TopSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopSubject.ProtoReflect.Descriptor instead.
 func (*TopSubject) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TopSubject) GetDomain() string {
@@ -4376,7 +4383,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\"W\n" +
 	"\x0eExplainRequest\x12-\n" +
 	"\x04take\x18\x01 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12\x16\n" +
-	"\x06caller\x18\x02 \x01(\tR\x06caller\"\xc1\x03\n" +
+	"\x06caller\x18\x02 \x01(\tR\x06caller\"\xc8\x03\n" +
 	"\x0fExplainResponse\x12!\n" +
 	"\fdomain_known\x18\x01 \x01(\bR\vdomainKnown\x12I\n" +
 	"\vdescriptors\x18\x02 \x03(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\vdescriptors\x12\x18\n" +
@@ -4384,59 +4391,55 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x14denied_by_descriptor\x18\x04 \x01(\rH\x00R\x12deniedByDescriptor\x88\x01\x01\x12+\n" +
 	"\x0fdenied_by_limit\x18\x05 \x01(\rH\x01R\rdeniedByLimit\x88\x01\x01\x12:\n" +
 	"\vretry_after\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\x12\x1a\n" +
-	"\bdegraded\x18\a \x01(\bR\bdegraded\x12\x18\n" +
-	"\asummary\x18\b \x01(\tR\asummary\x12#\n" +
-	"\rretry_unknown\x18\t \x01(\bR\fretryUnknownB\x17\n" +
+	"retryAfter\x12#\n" +
+	"\rretry_unknown\x18\a \x01(\bR\fretryUnknown\x12\x1a\n" +
+	"\bdegraded\x18\b \x01(\bR\bdegraded\x12\x1f\n" +
+	"\vnear_domain\x18\t \x01(\tR\n" +
+	"nearDomainB\x17\n" +
 	"\x15_denied_by_descriptorB\x12\n" +
-	"\x10_denied_by_limit\"\xd3\x03\n" +
+	"\x10_denied_by_limit\"\xf4\x03\n" +
 	"\x13ExplainedDescriptor\x12-\n" +
-	"\aentries\x18\x01 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x121\n" +
-	"\x06levels\x18\x02 \x03(\v2\x19.ratelimit.admin.v1.LevelR\x06levels\x12,\n" +
+	"\aentries\x18\x01 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x125\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x1b.ratelimit.admin.v1.VerdictR\averdict\x12,\n" +
 	"\x04rule\x18\x03 \x01(\v2\x18.ratelimit.admin.v1.RuleR\x04rule\x12\x12\n" +
-	"\x04plan\x18\x04 \x01(\tR\x04plan\x12G\n" +
-	"\vassignments\x18\x05 \x03(\v2%.ratelimit.admin.v1.AppliedAssignmentR\vassignments\x12:\n" +
-	"\x06limits\x18\x06 \x03(\v2\".ratelimit.admin.v1.ExplainedLimitR\x06limits\x125\n" +
-	"\averdict\x18\a \x01(\x0e2\x1b.ratelimit.admin.v1.VerdictR\averdict\x12\x14\n" +
-	"\x05hints\x18\b \x03(\tR\x05hints\x12F\n" +
-	"\vnot_applied\x18\t \x03(\v2%.ratelimit.admin.v1.AppliedAssignmentR\n" +
-	"notApplied\"\x8e\x01\n" +
-	"\x05Level\x12)\n" +
-	"\x05entry\x18\x01 \x01(\v2\x13.ratelimit.v1.EntryR\x05entry\x12=\n" +
-	"\n" +
-	"candidates\x18\x02 \x03(\v2\x1d.ratelimit.admin.v1.CandidateR\n" +
-	"candidates\x12\x1b\n" +
-	"\tnot_shown\x18\x03 \x01(\rR\bnotShown\"\x85\x01\n" +
-	"\tCandidate\x12\x14\n" +
-	"\x05entry\x18\x01 \x01(\tR\x05entry\x12/\n" +
-	"\x05place\x18\x02 \x01(\v2\x19.ratelimit.admin.v1.PlaceR\x05place\x12\x18\n" +
-	"\amatched\x18\x03 \x01(\bR\amatched\x12\x17\n" +
-	"\awhy_not\x18\x04 \x01(\tR\x06whyNot\"k\n" +
-	"\x11AppliedAssignment\x12>\n" +
+	"\x04plan\x18\x04 \x01(\tR\x04plan\x12:\n" +
+	"\x06limits\x18\x05 \x03(\v2\".ratelimit.admin.v1.ExplainedLimitR\x06limits\x12I\n" +
+	"\vassignments\x18\x06 \x03(\v2'.ratelimit.admin.v1.ExplainedAssignmentR\vassignments\x12\x14\n" +
+	"\x05depth\x18\a \x01(\rR\x05depth\x127\n" +
+	"\areached\x18\b \x01(\v2\x1d.ratelimit.admin.v1.FileEntryR\areached\x12,\n" +
+	"\x04miss\x18\t \x01(\x0e2\x18.ratelimit.admin.v1.MissR\x04miss\x121\n" +
+	"\x04near\x18\n" +
+	" \x01(\v2\x1d.ratelimit.admin.v1.FileEntryR\x04near\"P\n" +
+	"\tFileEntry\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12/\n" +
+	"\x05place\x18\x02 \x01(\v2\x19.ratelimit.admin.v1.PlaceR\x05place\"o\n" +
+	"\x13ExplainedAssignment\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
-	"assignment\x12\x16\n" +
-	"\x06effect\x18\x02 \x01(\tR\x06effect\"\x9b\x05\n" +
+	"assignment\x12\x18\n" +
+	"\aapplies\x18\x02 \x01(\bR\aapplies\"\xea\x05\n" +
 	"\x0eExplainedLimit\x123\n" +
 	"\x05limit\x18\x01 \x01(\v2\x1d.ratelimit.admin.v1.RuleLimitR\x05limit\x122\n" +
-	"\x06source\x18\x02 \x01(\x0e2\x1a.ratelimit.admin.v1.SourceR\x06source\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\x12\x19\n" +
-	"\bhash_tag\x18\x04 \x01(\tR\ahashTag\x12\x12\n" +
-	"\x04node\x18\x05 \x01(\tR\x04node\x12\x18\n" +
-	"\aallowed\x18\x06 \x01(\bR\aallowed\x12\x1c\n" +
-	"\tremaining\x18\a \x01(\x04R\tremaining\x12:\n" +
-	"\vretry_after\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\x12:\n" +
-	"\vreset_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"\x06source\x18\x02 \x01(\x0e2\x1a.ratelimit.admin.v1.SourceR\x06source\x12\x18\n" +
+	"\aallowed\x18\x03 \x01(\bR\aallowed\x12\x1c\n" +
+	"\tremaining\x18\x04 \x01(\x04R\tremaining\x12:\n" +
+	"\vretry_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\x12#\n" +
+	"\rretry_unknown\x18\x06 \x01(\bR\fretryUnknown\x12?\n" +
+	"\x0efree_at_latest\x18\a \x01(\v2\x19.google.protobuf.DurationR\ffreeAtLatest\x12:\n" +
+	"\vreset_after\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"resetAfter\x12\x16\n" +
-	"\x06shadow\x18\n" +
-	" \x01(\bR\x06shadow\x12(\n" +
-	"\x10on_store_failure\x18\v \x01(\tR\x0eonStoreFailure\x12#\n" +
-	"\rretry_unknown\x18\f \x01(\bR\fretryUnknown\x12?\n" +
-	"\x0efree_at_latest\x18\r \x01(\v2\x19.google.protobuf.DurationR\ffreeAtLatest\x124\n" +
-	"\aholders\x18\x0e \x03(\v2\x1a.ratelimit.admin.v1.HolderR\aholders\x12#\n" +
-	"\rholders_total\x18\x0f \x01(\rR\fholdersTotal\x12,\n" +
-	"\x04bill\x18\x10 \x01(\v2\x18.ratelimit.admin.v1.BillR\x04bill\"_\n" +
+	"\x06shadow\x18\t \x01(\bR\x06shadow\x12\x10\n" +
+	"\x03key\x18\n" +
+	" \x01(\tR\x03key\x12\x19\n" +
+	"\bhash_tag\x18\v \x01(\tR\ahashTag\x12\x12\n" +
+	"\x04node\x18\f \x01(\tR\x04node\x12(\n" +
+	"\x10on_store_failure\x18\r \x01(\tR\x0eonStoreFailure\x12\x18\n" +
+	"\adaemons\x18\x0e \x01(\rR\adaemons\x123\n" +
+	"\x05share\x18\x0f \x01(\v2\x1d.ratelimit.admin.v1.RuleLimitR\x05share\x124\n" +
+	"\aholders\x18\x10 \x03(\v2\x1a.ratelimit.admin.v1.HolderR\aholders\x12#\n" +
+	"\rholders_total\x18\x11 \x01(\rR\fholdersTotal\x12,\n" +
+	"\x04bill\x18\x12 \x01(\v2\x18.ratelimit.admin.v1.BillR\x04bill\"_\n" +
 	"\x04Bill\x12\x12\n" +
 	"\x04cost\x18\x01 \x01(\x04R\x04cost\x12\x14\n" +
 	"\x05takes\x18\x02 \x01(\x04R\x05takes\x12-\n" +
@@ -4648,7 +4651,14 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x19VERDICT_UNMATCHED_ALLOWED\x10\x04\x12\x1c\n" +
 	"\x18VERDICT_UNMATCHED_DENIED\x10\x05\x12\x15\n" +
 	"\x11VERDICT_UNLIMITED\x10\x06\x12\x13\n" +
-	"\x0fVERDICT_BLOCKED\x10\a*\\\n" +
+	"\x0fVERDICT_BLOCKED\x10\a*a\n" +
+	"\x04Miss\x12\x14\n" +
+	"\x10MISS_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bMISS_KEY\x10\x01\x12\x0e\n" +
+	"\n" +
+	"MISS_VALUE\x10\x02\x12\x12\n" +
+	"\x0eMISS_TOO_SHORT\x10\x03\x12\x11\n" +
+	"\rMISS_TOO_LONG\x10\x04*\\\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSOURCE_FILE\x10\x01\x12\x15\n" +
@@ -4718,32 +4728,32 @@ func file_ratelimit_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_ratelimit_admin_v1_admin_proto_rawDescData
 }
 
-var file_ratelimit_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_ratelimit_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(Unmatched)(0),                   // 0: ratelimit.admin.v1.Unmatched
 	(Verdict)(0),                     // 1: ratelimit.admin.v1.Verdict
-	(Source)(0),                      // 2: ratelimit.admin.v1.Source
-	(Part)(0),                        // 3: ratelimit.admin.v1.Part
-	(ChangeOutcome)(0),               // 4: ratelimit.admin.v1.ChangeOutcome
-	(AuditKind)(0),                   // 5: ratelimit.admin.v1.AuditKind
-	(TopBy)(0),                       // 6: ratelimit.admin.v1.TopBy
-	(TopWindow)(0),                   // 7: ratelimit.admin.v1.TopWindow
-	(*Place)(nil),                    // 8: ratelimit.admin.v1.Place
-	(*ListDomainsRequest)(nil),       // 9: ratelimit.admin.v1.ListDomainsRequest
-	(*ListDomainsResponse)(nil),      // 10: ratelimit.admin.v1.ListDomainsResponse
-	(*Domain)(nil),                   // 11: ratelimit.admin.v1.Domain
-	(*GetRuleRequest)(nil),           // 12: ratelimit.admin.v1.GetRuleRequest
-	(*GetRuleResponse)(nil),          // 13: ratelimit.admin.v1.GetRuleResponse
-	(*Rule)(nil),                     // 14: ratelimit.admin.v1.Rule
-	(*Plan)(nil),                     // 15: ratelimit.admin.v1.Plan
-	(*RuleLimit)(nil),                // 16: ratelimit.admin.v1.RuleLimit
-	(*ExplainRequest)(nil),           // 17: ratelimit.admin.v1.ExplainRequest
-	(*ExplainResponse)(nil),          // 18: ratelimit.admin.v1.ExplainResponse
-	(*ExplainedDescriptor)(nil),      // 19: ratelimit.admin.v1.ExplainedDescriptor
-	(*Level)(nil),                    // 20: ratelimit.admin.v1.Level
-	(*Candidate)(nil),                // 21: ratelimit.admin.v1.Candidate
-	(*AppliedAssignment)(nil),        // 22: ratelimit.admin.v1.AppliedAssignment
+	(Miss)(0),                        // 2: ratelimit.admin.v1.Miss
+	(Source)(0),                      // 3: ratelimit.admin.v1.Source
+	(Part)(0),                        // 4: ratelimit.admin.v1.Part
+	(ChangeOutcome)(0),               // 5: ratelimit.admin.v1.ChangeOutcome
+	(AuditKind)(0),                   // 6: ratelimit.admin.v1.AuditKind
+	(TopBy)(0),                       // 7: ratelimit.admin.v1.TopBy
+	(TopWindow)(0),                   // 8: ratelimit.admin.v1.TopWindow
+	(*Place)(nil),                    // 9: ratelimit.admin.v1.Place
+	(*ListDomainsRequest)(nil),       // 10: ratelimit.admin.v1.ListDomainsRequest
+	(*ListDomainsResponse)(nil),      // 11: ratelimit.admin.v1.ListDomainsResponse
+	(*Domain)(nil),                   // 12: ratelimit.admin.v1.Domain
+	(*GetRuleRequest)(nil),           // 13: ratelimit.admin.v1.GetRuleRequest
+	(*GetRuleResponse)(nil),          // 14: ratelimit.admin.v1.GetRuleResponse
+	(*Rule)(nil),                     // 15: ratelimit.admin.v1.Rule
+	(*Plan)(nil),                     // 16: ratelimit.admin.v1.Plan
+	(*RuleLimit)(nil),                // 17: ratelimit.admin.v1.RuleLimit
+	(*ExplainRequest)(nil),           // 18: ratelimit.admin.v1.ExplainRequest
+	(*ExplainResponse)(nil),          // 19: ratelimit.admin.v1.ExplainResponse
+	(*ExplainedDescriptor)(nil),      // 20: ratelimit.admin.v1.ExplainedDescriptor
+	(*FileEntry)(nil),                // 21: ratelimit.admin.v1.FileEntry
+	(*ExplainedAssignment)(nil),      // 22: ratelimit.admin.v1.ExplainedAssignment
 	(*ExplainedLimit)(nil),           // 23: ratelimit.admin.v1.ExplainedLimit
 	(*Bill)(nil),                     // 24: ratelimit.admin.v1.Bill
 	(*Holder)(nil),                   // 25: ratelimit.admin.v1.Holder
@@ -4786,44 +4796,44 @@ var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(*v1.TakeRequest)(nil),           // 62: ratelimit.v1.TakeRequest
 }
 var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
-	11,  // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
-	8,   // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
+	12,  // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
+	9,   // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
 	0,   // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
 	57,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
-	14,  // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
-	8,   // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
-	16,  // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	15,  // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
-	16,  // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
+	15,  // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
+	9,   // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
+	17,  // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
+	16,  // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
+	17,  // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
 	58,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
 	59,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
 	60,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
 	61,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
 	62,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
-	19,  // 14: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	20,  // 14: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
 	59,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
 	57,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
-	20,  // 17: ratelimit.admin.v1.ExplainedDescriptor.levels:type_name -> ratelimit.admin.v1.Level
-	14,  // 18: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
-	22,  // 19: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.AppliedAssignment
-	23,  // 20: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
-	1,   // 21: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
-	22,  // 22: ratelimit.admin.v1.ExplainedDescriptor.not_applied:type_name -> ratelimit.admin.v1.AppliedAssignment
-	57,  // 23: ratelimit.admin.v1.Level.entry:type_name -> ratelimit.v1.Entry
-	21,  // 24: ratelimit.admin.v1.Level.candidates:type_name -> ratelimit.admin.v1.Candidate
-	8,   // 25: ratelimit.admin.v1.Candidate.place:type_name -> ratelimit.admin.v1.Place
-	30,  // 26: ratelimit.admin.v1.AppliedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	16,  // 27: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
-	2,   // 28: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	59,  // 29: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	1,   // 17: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
+	15,  // 18: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
+	23,  // 19: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
+	22,  // 20: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.ExplainedAssignment
+	21,  // 21: ratelimit.admin.v1.ExplainedDescriptor.reached:type_name -> ratelimit.admin.v1.FileEntry
+	2,   // 22: ratelimit.admin.v1.ExplainedDescriptor.miss:type_name -> ratelimit.admin.v1.Miss
+	21,  // 23: ratelimit.admin.v1.ExplainedDescriptor.near:type_name -> ratelimit.admin.v1.FileEntry
+	9,   // 24: ratelimit.admin.v1.FileEntry.place:type_name -> ratelimit.admin.v1.Place
+	30,  // 25: ratelimit.admin.v1.ExplainedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	17,  // 26: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
+	3,   // 27: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
+	59,  // 28: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	59,  // 29: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
 	59,  // 30: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
-	59,  // 31: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
+	17,  // 31: ratelimit.admin.v1.ExplainedLimit.share:type_name -> ratelimit.admin.v1.RuleLimit
 	25,  // 32: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
 	24,  // 33: ratelimit.admin.v1.ExplainedLimit.bill:type_name -> ratelimit.admin.v1.Bill
 	59,  // 34: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
 	59,  // 35: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
 	57,  // 36: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
-	19,  // 37: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	20,  // 37: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
 	57,  // 38: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
 	59,  // 39: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
 	50,  // 40: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
@@ -4845,21 +4855,21 @@ var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	36,  // 56: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
 	59,  // 57: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
 	30,  // 58: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	3,   // 59: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	4,   // 59: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
 	39,  // 60: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
 	50,  // 61: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
 	59,  // 62: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
 	39,  // 63: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
 	50,  // 64: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
 	59,  // 65: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	4,   // 66: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	5,   // 66: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
 	30,  // 67: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
 	30,  // 68: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
 	57,  // 69: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
 	30,  // 70: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
 	30,  // 71: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
 	57,  // 72: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	3,   // 73: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	4,   // 73: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
 	59,  // 74: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
 	39,  // 75: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
 	50,  // 76: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
@@ -4872,19 +4882,19 @@ var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	57,  // 83: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
 	53,  // 84: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
 	60,  // 85: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	5,   // 86: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	6,   // 86: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
 	57,  // 87: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
 	30,  // 88: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
 	30,  // 89: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	6,   // 90: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	7,   // 91: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	7,   // 90: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	8,   // 91: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
 	56,  // 92: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
 	59,  // 93: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
 	50,  // 94: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
 	57,  // 95: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	9,   // 96: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	12,  // 97: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	17,  // 98: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	10,  // 96: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	13,  // 97: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	18,  // 98: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
 	26,  // 99: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
 	28,  // 100: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
 	33,  // 101: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
@@ -4896,9 +4906,9 @@ var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	48,  // 107: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
 	51,  // 108: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
 	54,  // 109: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	10,  // 110: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	13,  // 111: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	18,  // 112: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	11,  // 110: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	14,  // 111: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	19,  // 112: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
 	27,  // 113: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
 	29,  // 114: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
 	38,  // 115: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
@@ -4923,14 +4933,14 @@ func file_ratelimit_admin_v1_admin_proto_init() {
 		return
 	}
 	file_ratelimit_admin_v1_admin_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ratelimit_admin_v1_admin_proto_msgTypes[20].OneofWrappers = []any{}
+	file_ratelimit_admin_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_admin_v1_admin_proto_rawDesc), len(file_ratelimit_admin_v1_admin_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   49,
+			NumEnums:      9,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

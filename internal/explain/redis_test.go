@@ -1,6 +1,6 @@
 //go:build unix
 
-package decide_test
+package explain_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore"
@@ -61,20 +62,20 @@ func TestExplainWithoutRedis(t *testing.T) {
 	proxy := redistest.StartProxy(t, server.Addr())
 	f := fallback.New(fallback.Options{Mode: bucket.FailLocal, Local: memstore.New(memstore.Options{MaxKeys: 1000}), Replicas: func() int { return 3 }})
 	t.Cleanup(func() { f.Close() })
-	r := newRig(t, explained, onRedis(t, time.Second, f, redisconn.Single, proxy.Addr()))
-	ask := asking("used=x", 1)
-	asynctest.Eventually(t, "Redis answers", func() bool { return !r.explain(ask).Degraded })
-	x := r.explain(ask)
+	r := newRig(t, onRedis(t, time.Second, f, redisconn.Single, proxy.Addr()))
+	ask := decidetest.Asking("used=x", 1)
+	asynctest.Eventually(t, "Redis answers", func() bool { return !request(r, ask).Degraded })
+	x := request(r, ask)
 	l := x.Descriptors[0].Limits[0]
 	if l.Tag == "" || l.Node != proxy.Addr() || !strings.Contains(l.Key, "{"+l.Tag+"}:d|used=x#") || l.Remaining != 5 {
 		t.Errorf("got %+v", l)
 	}
-	if want := "this daemon would decide alone, as one of 3: 1 at once, then one a minute, charged afterwards"; l.OnStoreFailure != want {
-		t.Errorf("got %q, want %q", l.OnStoreFailure, want)
+	if l.OnFailure != bucket.FailLocal || l.Daemons != 3 || l.Location.Share.Requests != 1 {
+		t.Errorf("if Redis fails: %v, as one of %d, by %+v", l.OnFailure, l.Daemons, l.Location.Share)
 	}
 	proxy.Refuse()
 	t.Cleanup(func() { proxy.Heal(t) })
-	if x := r.explain(ask); !x.Degraded || x.Descriptors[0].Limits[0].Remaining != 1 {
+	if x := request(r, ask); !x.Degraded || x.Descriptors[0].Limits[0].Remaining != 1 {
 		t.Errorf("without Redis, got %s", show(x))
 	}
 	if err := r.Store.Ping(context.Background()); err == nil {

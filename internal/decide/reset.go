@@ -1,0 +1,115 @@
+package decide
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+)
+
+// Resettable are states that Reset forgets.
+type Resettable struct {
+	// Limits are the names of the limits, and Keys the names of their states as the
+	// store has them. Limits of several plans may share both.
+	Limits, Keys []string
+	// Idle says why there are none, "" if there are some.
+	Idle string
+	// Hints name the subjects that people may have meant instead, a sentence each.
+	Hints []string
+	// HasHolder says that the last entry names a holder: then its slots are freed, by
+	// Decider.Free, and not the states of the subject.
+	HasHolder bool
+
+	release []bucket.Hit
+}
+
+// Resettable returns the states of a subject: of all limits of its rule, whatever plan
+// is in force, or of the one that limit names. They do not include the states of limits
+// that requests bring with a period that no limit of the rule has: nobody knows these
+// periods. Its error is Invalid if there is no such domain or limit.
+func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
+	inForce := d.Live.Rules()
+	if inForce == nil {
+		return Resettable{}, errNoLimits
+	}
+	found := inForce.Domain(domain)
+	if found == nil {
+		return Resettable{}, errorOf(Invalid, "domain: %s", trace.NoDomain(inForce, domain))
+	}
+	rule := found.Match(entries)
+	hints := trace.NewReacher(inForce, 1).Exactly(domain, entries).Hints
+	if rule == nil {
+		return Resettable{Idle: fmt.Sprintf("no rule is for the descriptor %s, so it has no limit to reset", words.Entries(entries)), Hints: hints}, nil
+	}
+	plans := []*rules.Rule{rule}
+	if rule.Plans != nil {
+		plans = rule.Plans.All()
+	}
+	c := d.NewCall()
+	c.Domain = domain
+	for i, plan := range plans {
+		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
+		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
+		c.nameSubject(i)
+	}
+	c.addHits(found)
+	r := Resettable{Hints: hints, HasHolder: rule.HasHolders && entries[len(entries)-1].Value != ""}
+	for i := range c.Hits {
+		h := &c.Hits[i]
+		if limit != nil && h.Limit.Name != *limit {
+			continue
+		}
+		if key := d.Store.Locate(h).Key; !slices.Contains(r.Keys, key) {
+			r.Keys = append(r.Keys, key)
+			r.release = append(r.release, *h)
+		}
+		if !slices.Contains(r.Limits, h.Limit.Name) {
+			r.Limits = append(r.Limits, h.Limit.Name)
+		}
+	}
+	r.release = releaseHits(r.release)
+	switch {
+	case len(r.Keys) > 0:
+		return r, nil
+	case len(c.Hits) == 0:
+		r.Idle = fmt.Sprintf("the rule %s is unlimited, so it has no limit to reset", rule.Path())
+		return r, nil
+	}
+	var names []string
+	for i := range c.Hits {
+		if name := strconv.Quote(c.Hits[i].Limit.Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return r, errorOf(Invalid, "limit: found %s, which the rule %s does not have; allowed: %s",
+		yamlfile.Quote(*limit), rule.Path(), yamlfile.Shorten(yamlfile.Commas(names)))
+}
+
+// releaseHits are the hits that free the slot of one holder: those of a Resettable.
+func releaseHits(hits []bucket.Hit) []bucket.Hit {
+	released := slices.Clone(hits)
+	for i := range released {
+		released[i].Cost = -1
+	}
+	return released
+}
+
+// Free frees the slots of the holder of r, and returns how many it had.
+func (d *Decider) Free(ctx context.Context, r *Resettable) (freed int, _ error) {
+	decisions := make([]bucket.Decision, len(r.release))
+	if err := d.Store.Take(ctx, r.release, decisions); err != nil {
+		return 0, err
+	}
+	for i := range decisions {
+		if decisions[i].Released == bucket.ReleasedSlot {
+			freed++
+		}
+	}
+	return freed, nil
+}
