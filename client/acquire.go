@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/client/internal/stream"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Acquire waits until the request is allowed, and then has the slots of its descriptors with
@@ -87,17 +88,40 @@ func nameOr(name string) string {
 func (c *Client) tryAcquire(ctx context.Context, r *Request) (*Slot, *Result, error) {
 	const usual = 128
 	take := appendTake(make([]byte, 0, usual), r, true)
-	binding := stream.NewBinding()
 	began := time.Now()
-	result, err := c.takeBound(ctx, r, take, binding)
+	result, err := c.takeAs(ctx, r, take)
 	if err != nil {
+		if ctx.Err() != nil || isTimeout(err) {
+			c.abandon(take)
+		}
 		return nil, nil, err
 	}
 	if !result.Allowed {
-		binding.Forget()
+		if isTimeout(result.Failure) {
+			c.abandon(take)
+		}
 		return nil, result, nil
 	}
-	return c.newSlot(r, result, binding, began), result, nil
+	return c.newSlot(r, result, began), result, nil
+}
+
+func isTimeout(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
+
+// abandon frees what a take may have got whose answer nobody waits for any more.
+func (c *Client) abandon(take []byte) {
+	c.goForSlot(func() { _ = c.pool.Release(context.Background(), take) })
+}
+
+// goForSlot calls f in a goroutine that Close waits for. It reports false if the client is
+// closed.
+func (c *Client) goForSlot(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return false
+	}
+	c.slots.Go(f)
+	return true
 }
 
 // tryInTurn asks, and returns a slot, or how long to pause before asking again.

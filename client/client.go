@@ -96,7 +96,7 @@ type call struct {
 
 func (c *Client) release(k *call) {
 	clear(k.descriptors[0].Entries)
-	k.request, k.allowed, k.take.Binding = Request{}, false, nil
+	k.request, k.allowed = Request{}, false
 	c.calls.Put(k)
 }
 
@@ -131,15 +131,9 @@ func (c *Client) Take(ctx context.Context, r Request) (*Result, error) {
 // takeAs is Take for a request whose bytes are made already; the result keeps
 // them for GiveBack.
 func (c *Client) takeAs(ctx context.Context, r *Request, take []byte) (*Result, error) {
-	return c.takeBound(ctx, r, take, nil)
-}
-
-// takeBound is takeAs for a take whose slots are to be bound, unless binding is nil. It
-// binds none where the daemon has no room for that.
-func (c *Client) takeBound(ctx context.Context, r *Request, take []byte, binding *stream.Binding) (*Result, error) {
 	k := c.calls.Get().(*call)
 	own := k.take.Request
-	k.take.Request, k.take.Binding, k.result = take, binding, new(Result)
+	k.take.Request, k.result = take, new(Result)
 	err := c.decide(ctx, r, k)
 	result := k.result
 	k.take.Request, k.result = own, nil
@@ -156,7 +150,7 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := c.ask(ctx, k.take)
+	err := c.pool.Ask(ctx, k.take)
 	if err == nil {
 		err = k.readResponse(k.take.Answer)
 	}
@@ -182,18 +176,6 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	}
 	err = c.failed(r, result, err)
 	k.allowed = result.Allowed
-	return err
-}
-
-// ask asks a daemon. It asks again without binding the take if the daemon has no room for
-// that.
-func (c *Client) ask(ctx context.Context, k *stream.Take) error {
-	err := c.pool.Ask(ctx, k)
-	if k.Binding != nil && status.Code(err) == codes.ResourceExhausted {
-		k.Binding.Refuse()
-		k.Binding = nil
-		err = c.pool.Ask(ctx, k)
-	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// ErrSlotLost says that a slot was lost while it was used: its hold ended because no daemon
-// could be reached for so long and others have it now, or somebody released or reset it.
+// ErrSlotLost says that a slot was lost while it was used: no renewal was answered within the
+// hold, or others have all slots.
 var ErrSlotLost = errors.New("client: the slot is lost")
 
 var (
@@ -21,9 +22,9 @@ var (
 	errNoStore = errors.New("the daemon's store does not answer")
 )
 
-// Slot is what Acquire got: the slots of a request, held until Release. The daemon renews
-// them over the client's stream; where that does not get through, when it ends, or when the
-// daemon is restarted, the client renews them itself, at another daemon if there is one.
+// Slot is what Acquire got: the slots of a request, held until Release. The client renews
+// them about three times in a hold, at another daemon if one does not answer. If the process
+// dies, or reaches no daemon for as long as the hold, they lapse, and others get them.
 // Its methods may be called concurrently.
 //
 // What people want to say with it, and how:
@@ -33,7 +34,7 @@ var (
 //     InFlight of a middleware;
 //   - only one of these at a time, and it must stop if that is not sure: Do, whose context
 //     then ends;
-//   - as long as this connection lasts: Acquire, and a deferred Release;
+//   - until the end of a function: Acquire, and a deferred Release;
 //   - the same job goes on after a crash: the job's ID as the Holder.
 //
 // How it goes wrong, and what then happens:
@@ -60,9 +61,7 @@ type Slot struct {
 	lost      chan struct{}
 
 	// keep owns these until kept is closed.
-	request []byte // the TakeRequest of its renewals
-	look    []byte // the same, which takes nothing
-	binding *stream.Binding
+	request []byte        // the TakeRequest of its renewals
 	hold    time.Duration // 0 as long as it never had a slot
 	until   time.Time     // until when it surely has its slots, as far as it knows
 
@@ -73,39 +72,30 @@ type Slot struct {
 }
 
 // newSlot returns the slot of an allowed take that began at a moment.
-func (c *Client) newSlot(r *Request, result *Result, binding *stream.Binding, began time.Time) *Slot {
+func (c *Client) newSlot(r *Request, result *Result, began time.Time) *Slot {
 	s := &Slot{
 		client: c, result: result, queue: r.slotsKey(), onFailure: r.OnFailure.or(c.options.failure),
-		binding: binding, kept: make(chan struct{}), lost: make(chan struct{}),
+		kept: make(chan struct{}), lost: make(chan struct{}),
 	}
 	s.degraded = result.Degraded
-	if s.request, s.look = r.holding(result); s.request == nil {
-		binding.Forget()
+	if s.request = r.holding(result); s.request == nil {
 		s.releasing = func() {}
 		close(s.kept) // there is nothing to keep
 		return s
 	}
 	s.renewed(result, began)
-	if s.hold == 0 { // no daemon answered, or none could ask its store
-		binding.Forget()
-	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	s.releasing = cancel
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ctx.Err() != nil {
+	if !c.goForSlot(func() { s.keep(ctx) }) {
 		s.lose(ErrClosed)
 		close(s.kept)
-		return s
 	}
-	c.slots.Go(func() { s.keep(ctx) })
 	return s
 }
 
-// holding returns the take that renews the slots of a request, and the same with costs of
-// 0; nil if it has none to renew. Where no store was asked, those may be to have that a
-// descriptor with a HolderKey is for.
-func (r *Request) holding(result *Result) (request, look []byte) {
+// holding returns the take that renews the slots of a request; nil if it has none to renew.
+// Where no store was asked, those may be to have that a descriptor with a HolderKey is for.
+func (r *Request) holding(result *Result) []byte {
 	only := Request{Domain: r.Domain, Holder: r.Holder}
 	for i := range r.Descriptors {
 		d := &r.Descriptors[i]
@@ -114,13 +104,9 @@ func (r *Request) holding(result *Result) (request, look []byte) {
 		}
 	}
 	if only.Descriptors == nil {
-		return nil, nil
+		return nil
 	}
-	request = appendTake(nil, &only, true)
-	for i := range only.Descriptors {
-		only.Descriptors[i].Peek = true
-	}
-	return request, appendTake(nil, &only, true)
+	return appendTake(nil, &only, true)
 }
 
 // holds reports whether a slot was got for a descriptor.
@@ -189,8 +175,9 @@ func (s *Slot) Context(parent context.Context) (_ context.Context, cancel contex
 }
 
 // Release frees the slot. It may be called again, and after it was lost: then it frees what
-// is left, or nothing. It waits for the answer no longer than the client's timeout, whatever
-// context has ended; a slot whose release is lost lapses by itself, and Stats counts it.
+// is left, or nothing. It waits for the answer, and before for that to a renewal under way,
+// no longer than the client's timeout each, whatever context has ended; a slot whose release
+// is lost lapses by itself, and Stats counts it.
 func (s *Slot) Release() {
 	s.release.Do(func() {
 		s.releasing()
@@ -210,21 +197,17 @@ func (s *Slot) free() {
 	if s.hold <= 0 {
 		return
 	}
-	if err := s.client.pool.Release(context.Background(), s.request, s.binding); err != nil {
+	if err := s.client.pool.Release(context.Background(), s.request); err != nil {
 		s.client.stats.lostReleases.Add(1)
 	}
 }
 
-// keep has the slot renewed until ctx ends or it is lost.
+// keep renews the slot until ctx ends or it is lost.
 func (s *Slot) keep(ctx context.Context) {
 	defer close(s.kept)
 	timer := time.NewTimer(s.nextRenewal())
 	defer timer.Stop()
 	for tries := 0; ; {
-		var ended <-chan struct{}
-		if s.binding != nil {
-			ended = s.binding.Ended()
-		}
 		select {
 		case <-ctx.Done():
 			if s.client.ctx.Err() != nil {
@@ -232,20 +215,9 @@ func (s *Slot) keep(ctx context.Context) {
 				s.free()
 			}
 			return
-		case <-ended:
-			if s.binding.IsLost() {
-				s.lose(ErrSlotLost)
-				return
-			}
-			tries = 0
-			s.binding = nil
 		case <-timer.C:
 		}
-		ask := s.renew
-		if s.isBound() {
-			ask = s.lookAt
-		}
-		isKnown, isOver := ask(ctx)
+		isKnown, isOver := s.renew()
 		switch {
 		case isOver:
 			return
@@ -259,26 +231,12 @@ func (s *Slot) keep(ctx context.Context) {
 	}
 }
 
-// isBound reports whether a stream renews the slot.
-func (s *Slot) isBound() bool { return s.hold > 0 && s.binding != nil && s.binding.IsBound() }
-
-// nextRenewal returns how long it is until the slot is to be renewed: about a third of the
-// hold. If a stream does it, it is how long until that stream is to show that it still can.
+// nextRenewal returns how long it is until the slot is to be renewed: a quarter to a third of
+// the hold. Sooner renewals would look like several requests with one holder.
 func (s *Slot) nextRenewal() time.Duration {
-	const (
-		ofBound  = 5
-		unknown  = 5 * time.Second // where there is no slot yet
-		ofHold   = 3
-		ofRandom = 4
-	)
-	pause := unknown
-	switch {
-	case s.isBound():
-		pause = max(s.hold/ofBound, firstPause)
-	case s.hold > 0:
-		pause = s.hold / ofHold
-	}
-	return pause - pause/(2*ofRandom) + time.Duration(mathrand.Float64()*float64(pause)/ofRandom)
+	const unknown = 15 * time.Second // where there is no slot yet
+	hold := cmp.Or(s.hold, unknown)
+	return hold/4 + time.Duration(mathrand.Float64()*float64(hold/3-hold/4))
 }
 
 // nextTry returns how long it is until a renewal without an answer is tried again.
@@ -293,75 +251,31 @@ func (s *Slot) nextTry(tries int) time.Duration {
 	return longest/2 + time.Duration(mathrand.Float64()*float64(longest)/2)
 }
 
-// lookAt looks at the slot on the stream that keeps it. A daemon that hangs, or is cut off
-// from its callers or from its store, renews nothing and says nothing: others get the slot
-// once its hold has ended, and gRPC may notice later than that, or not at all.
-func (s *Slot) lookAt(ctx context.Context) (isKnown, isOver bool) {
+// renew takes once more, for the slots alone. It reports whether it got an answer that
+// counts, and whether the slot needs no more renewals, since it is lost, or no limit is for
+// it any more. It goes on when the slot is released, since a release must not overtake it.
+func (s *Slot) renew() (isKnown, isOver bool) {
 	k := stream.NewTake()
-	k.Request = s.look
+	k.Request = s.request
 	began := time.Now()
 	result := new(Result)
-	asking, cancel := s.whileSure(ctx)
+	asking, cancel := s.whileSure(s.client.ctx)
 	defer cancel()
-	err := s.client.pool.AskOn(asking, s.binding, k)
+	err := s.client.pool.Ask(asking, k)
 	if err == nil {
 		err = stream.Unreadable(result.read(k.Answer))
 	}
+	if err == nil && result.Degraded {
+		err = errNoStore
+	}
 	switch {
-	case ctx.Err() != nil:
+	case s.client.ctx.Err() != nil:
 		return false, false // keep finds out
 	case err != nil:
 		return false, s.unanswered(err)
-	case result.Degraded:
-		return false, s.unanswered(errNoStore)
-	case !result.Allowed:
-		s.lose(errTaken)
-		return true, true
-	}
-	// Such a daemon has renewed it within little more than a third of the hold.
-	if until := began.Add(s.hold * 3 / 5); until.After(s.until) {
-		s.until = until
-	}
-	s.mu.Lock()
-	s.degraded = false
-	s.mu.Unlock()
-	return true, false
-}
-
-// renew takes once more, for the slots alone. It reports whether it got an answer that
-// counts, and whether the slot needs no more renewals, since it is lost, or no limit is for
-// it any more.
-func (s *Slot) renew(ctx context.Context) (isKnown, isOver bool) {
-	k := stream.NewTake()
-	k.Request, k.Binding, k.IsRenewal = s.request, stream.NewBinding(), true
-	began := time.Now()
-	result := new(Result)
-	asking, cancel := s.whileSure(ctx)
-	defer cancel()
-	err := s.client.ask(asking, k)
-	if err == nil {
-		err = stream.Unreadable(result.read(k.Answer))
-	}
-	if ctx.Err() != nil {
-		return false, false // keep finds out
-	}
-	s.binding = nil
-	if err != nil {
-		return false, s.unanswered(err)
-	}
-	if result.Allowed {
-		s.renewed(result, began)
-		if result.heldFor() > 0 {
-			s.binding = k.Binding
-			return true, false
-		}
-	}
-	k.Binding.Forget()
-	switch {
 	case result.Allowed:
-		return false, !result.Degraded // no limit is for it any more
-	case result.Degraded:
-		return false, s.unanswered(errNoStore)
+		s.renewed(result, began)
+		return true, result.heldFor() == 0
 	case s.hold == 0: // it was let through without one
 		return true, false
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/client"
@@ -53,41 +51,59 @@ func holderOf(n *ratelimitv1.NumberedTake) string {
 	return entries[len(entries)-1].GetValue()
 }
 
-// A stream without room for more slots leaves their renewal to the client.
-func TestSlotThatCannotBeBound(t *testing.T) {
+// next returns the next request, unless the slot is lost before.
+func next(t *testing.T, all <-chan *ratelimitv1.NumberedTake, slot *client.Slot) *ratelimitv1.NumberedTake {
+	t.Helper()
+	select {
+	case n := <-all:
+		return n
+	case <-slot.Lost():
+		t.Fatalf("the slot is lost: %v", slot.Err())
+		return nil
+	}
+}
+
+// The client renews a slot by the same take, also when an answer does not come, and frees it
+// in the end.
+func TestSlotIsRenewed(t *testing.T) {
 	t.Parallel()
+	const hold = 4 * time.Second // a shorter one may lapse on a busy machine
 	all := make(chan *ratelimitv1.NumberedTake, 100)
 	s := new(daemontest.Script)
+	var asks atomic.Int32
 	s.OnStream = asked(all, func(n *ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
-		if n.GetBind() {
-			return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Error{Error: &ratelimitv1.Error{Code: uint32(codes.ResourceExhausted)}}}
+		switch {
+		case n.GetRelease():
+			return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Released{Released: new(ratelimitv1.ReleaseResponse)}}
+		case asks.Add(1) == 3:
+			return nil
 		}
-		return held(3 * time.Second) // a shorter one may lapse on a busy machine
+		return held(hold)
 	})
-	c := connect(t, s.Serve(t))
+	c := connect(t, s.Serve(t), client.Timeout(hold/8))
 	slot, err := c.Acquire(within(t), job)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := <-all
-	for i := range 5 { // a try to bind it, and a take without
-		var n *ratelimitv1.NumberedTake
-		select {
-		case n = <-all:
-		case <-slot.Lost():
-			t.Fatalf("it is lost after %d requests: %v", i, slot.Err())
+	first, began := <-all, time.Now()
+	for i := range 3 {
+		if n := next(t, all, slot); holderOf(n) != holderOf(first) || holderOf(n) == "" || n.GetRelease() {
+			t.Errorf("renewal %d is %v", i, n)
 		}
-		if holderOf(n) != holderOf(first) || holderOf(n) == "" || n.GetBind() == (i%2 == 0) || n.GetRelease() {
-			t.Errorf("request %d is %v", i, n)
+		if i == 0 && time.Since(began) < hold/5 {
+			t.Errorf("it is renewed after %v", time.Since(began))
 		}
 	}
-	if !slot.IsHeld() {
-		t.Error("it is not held")
+	if !slot.IsHeld() || slot.Degraded() {
+		t.Errorf("held %t, degraded %t", slot.IsHeld(), slot.Degraded())
 	}
 	slot.Release()
+	if n := <-all; !n.GetRelease() || holderOf(n) != holderOf(first) {
+		t.Errorf("the release is %v", n)
+	}
 }
 
-// A take that nobody waits for any more is released behind it, on the same stream.
+// What a take may have got that nobody waits for any more is released behind it.
 func TestSlotWhoseTakeIsCancelled(t *testing.T) {
 	t.Parallel()
 	all := make(chan *ratelimitv1.NumberedTake, 10)
@@ -105,44 +121,13 @@ func TestSlotWhoseTakeIsCancelled(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ends with %v", err)
 	}
-	release := <-all
-	if !take.GetBind() || take.GetRelease() || !release.GetRelease() || release.GetBind() || holderOf(release) != holderOf(take) {
+	if release := <-all; take.GetRelease() || !release.GetRelease() || holderOf(release) != holderOf(take) {
 		t.Errorf("the take is %v, and the release %v", take, release)
 	}
 }
 
-// A renewal that gets no answer in time does not free the slot: its holder still has it, and
-// asks again.
-func TestSlotWhoseRenewalIsLate(t *testing.T) {
-	t.Parallel()
-	all := make(chan *ratelimitv1.NumberedTake, 10)
-	s := new(daemontest.Script)
-	var streams atomic.Int32
-	s.OnStream = func(stream daemontest.Stream) error {
-		if streams.Add(1) > 1 {
-			return asked(all, func(*ratelimitv1.NumberedTake) *ratelimitv1.TakeResult { return nil })(stream)
-		}
-		m, err := stream.Recv()
-		if err != nil {
-			return nil
-		}
-		if err := daemontest.Answer(stream, m, held(time.Minute)); err != nil {
-			return err
-		}
-		return status.Error(codes.Unavailable, "it restarts")
-	}
-	c := connect(t, s.Serve(t), client.Timeout(time.Second))
-	if _, err := c.Acquire(within(t), job); err != nil {
-		t.Fatal(err)
-	}
-	renewal, next := <-all, <-all
-	if !renewal.GetBind() || renewal.GetRelease() || next.GetRelease() && !next.GetBind() {
-		t.Errorf("the renewal is %v, and what follows %v", renewal, next)
-	}
-}
-
 // A daemon that hangs, or has lost its store, renews nothing. Whoever has a slot of it is
-// told before its hold can have ended and others get it.
+// told when its hold has ended and others may get it.
 func TestSlotWhoseDaemonIsSilent(t *testing.T) {
 	t.Parallel()
 	const hold = 5 * time.Second
@@ -181,37 +166,31 @@ func TestSlotWhoseDaemonIsSilent(t *testing.T) {
 // Each slot has a holder of its own, unless it is given; and only the one of that name is lost.
 func TestSlotsHaveHoldersOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	all := make(chan *ratelimitv1.NumberedTake, 10)
+	all := make(chan *ratelimitv1.NumberedTake, 100)
 	s := new(daemontest.Script)
-	lose := make(chan uint64, 1)
-	s.OnStream = func(stream daemontest.Stream) error {
-		return asked(all, func(n *ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
-			if n.GetRelease() { // a sign to lose another
-				_ = stream.Send(&ratelimitv1.TakeStreamResponse{Lost: []uint64{<-lose, 1 << 40}})
-				return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Released{Released: new(ratelimitv1.ReleaseResponse)}}
-			}
-			return held(time.Hour)
-		})(stream)
-	}
+	var lost atomic.Pointer[string] // whose renewals are denied
+	s.OnStream = asked(all, func(n *ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
+		if holder := lost.Load(); holder != nil && *holder == holderOf(n) {
+			return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Response{Response: daemontest.Denied(time.Second)}}
+		}
+		return held(3 * time.Second)
+	})
 	c := connect(t, s.Serve(t))
 	named := job
 	named.Holder = "job-17"
 	var slots []*client.Slot
-	var takes []*ratelimitv1.NumberedTake
+	var holders []string
 	for _, r := range []client.Request{job, job, named} {
 		slot, err := c.Acquire(within(t), r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		slots, takes = append(slots, slot), append(takes, <-all)
+		slots, holders = append(slots, slot), append(holders, holderOf(<-all))
 	}
-	if a, b := holderOf(takes[0]), holderOf(takes[1]); a == b || len(a) < 20 || len(a) > 64 || holderOf(takes[2]) != "job-17" {
-		t.Errorf("the holders are %q, %q and %q", a, b, holderOf(takes[2]))
+	if a, b := holders[0], holders[1]; a == b || len(a) < 20 || len(a) > 64 || holders[2] != "job-17" {
+		t.Errorf("the holders are %q", holders)
 	}
-	lose <- takes[1].GetNumber()
-	close(lose) // what is released when the client is closed loses nothing
-	slots[0].Release()
-	<-slots[1].Lost()
+	lost.Store(&holders[1])
 	ctx, cancel := slots[1].Context(context.Background())
 	defer cancel()
 	<-ctx.Done()

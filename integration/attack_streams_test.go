@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ func streamAttackers() []attacker {
 	return []attacker{
 		{"streams that nobody reads", unread(takeStream, streamMessage(1), 200, 200)},
 		{"streams of large messages that nobody reads", unread(takeStream, streamMessage(800), 200, 20)},
-		{"streams that bind slots", unread(takeStream, boundMessage(300), 200, 20)},
 		{"takes that nobody reads", unread(takeOne, manyLimits(1), 4096, 1)},
 		{"long takes that nobody reads", unread(takeOne, manyLimits(90), 4096, 1)},
 		{"many takes that nobody reads", unread(takeMany, manyTakes(800), 4096, 1)},
@@ -40,17 +38,6 @@ func streamMessage(n int) []byte {
 	take := string(manyLimits(1))
 	item := "\x08\x01\x12" + string(rune(len(take))) + take
 	return []byte(strings.Repeat("\x0a"+string(rune(len(item)))+item, n))
-}
-
-// boundMessage takes and binds slots of so many holders.
-func boundMessage(n int) []byte {
-	r := new(ratelimitv1.TakeStreamRequest)
-	for i := range n {
-		r.Takes = append(r.Takes, &ratelimitv1.NumberedTake{Number: uint64(i), Bind: true, Take: &ratelimitv1.TakeRequest{
-			Domain: "api", Descriptors: []*ratelimitv1.Descriptor{{Entries: []*ratelimitv1.Entry{{Key: "tenant", Value: "unread"}, {Key: "request", Value: strconv.Itoa(i)}}}},
-		}})
-	}
-	return marshal(r)
 }
 
 // unread makes calls on connections of their own, with this many streams and

@@ -76,9 +76,9 @@ func newClient(t *testing.T, target string) *client.Client {
 func TestSlotsOfAKilledClient(t *testing.T) {
 	t.Parallel()
 	for way, of := range map[string]struct{ tenant, hold string }{
-		"bound to a stream": {"x", "3s"},
+		"renewed on a stream": {"x", "3s"},
 		// Takes that are too long for a stream are calls of their own.
-		"renewed by the client": {strings.Repeat("x", 17<<10), "3s"},
+		"renewed in calls": {strings.Repeat("x", 17<<10), "3s"},
 	} {
 		for store, flags := range slotStores(t, of.hold) {
 			t.Run(way+", "+store, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 	}
 }
 
-// Daemons are stopped, killed and started again while slots are bound to them: whoever works
+// Daemons are stopped, killed and started again while slots are renewed there: whoever works
 // keeps his slot, and never do more work than may.
 func TestSlotsWhileDaemonsRestart(t *testing.T) {
 	t.Parallel()

@@ -55,9 +55,6 @@ type use struct {
 	// descriptors those count that have a rule with holders, and whatever they say of
 	// costs and numbers does not.
 	Releases bool
-	// IsOwnSlot is set on a call that frees what the same stream has taken and holds: its
-	// caller needs no right to refund or to give back.
-	IsOwnSlot bool
 
 	// MoreDescriptors counts the descriptors beyond the bounds, which are not read.
 	MoreDescriptors int

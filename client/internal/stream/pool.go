@@ -145,8 +145,6 @@ func (p *Pool) askAlone(ctx context.Context, k *Take) error {
 		method = ratelimitv1.RateLimitService_Settle_FullMethodName
 	case k.IsRelease: // a ReleaseRequest has the fields of a TakeRequest that it needs
 		method = ratelimitv1.RateLimitService_Release_FullMethodName
-	case k.Binding != nil:
-		k.Binding.stream = nil
 	}
 	answer, err := p.invoke(ctx, method, bytes.Clone(k.Request))
 	if len(k.Request) > maxBytes && status.Code(err) == codes.ResourceExhausted {
@@ -156,6 +154,13 @@ func (p *Pool) askAlone(ctx context.Context, k *Take) error {
 	}
 	k.Answer = answer
 	return err
+}
+
+// Release frees the slots that the holders in a TakeRequest have, which is not changed.
+func (p *Pool) Release(ctx context.Context, request []byte) error {
+	k := NewTake()
+	k.Request, k.IsRelease = request, true
+	return p.Ask(ctx, k)
 }
 
 // GiveBack sends a GiveBackRequest, once, and waits for its answer until ctx ends or

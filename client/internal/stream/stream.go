@@ -24,12 +24,11 @@ type stream struct {
 	wake   chan struct{} // holds a value if the writer has something to do
 
 	mu      sync.Mutex
-	takes   map[uint64]*Take    // those without an answer, by number
-	queue   []uint64            // the numbers of those not yet sent; some have given up
-	bound   map[uint64]*Binding // of takes whose slots the daemon keeps, by number; or nil
-	last    uint64              // the number given last
-	answers uint64              // how many have come
-	skipped uint64              // how many gave up before they were sent
+	takes   map[uint64]*Take // those without an answer, by number
+	queue   []uint64         // the numbers of those not yet sent; some have given up
+	last    uint64           // the number given last
+	answers uint64           // how many have come
+	skipped uint64           // how many gave up before they were sent
 	rpc     grpc.ClientStream
 	at      connection // known once rpc is set
 	sending bool       // a goroutine has a message in hand
@@ -205,9 +204,6 @@ func (s *stream) send(k *Take) (number, answers uint64, err error) {
 	number, answers = s.last, s.answers
 	s.takes[number] = k
 	s.queue = append(s.queue, number)
-	if k.Binding != nil {
-		s.bind(number, k)
-	}
 	if len(s.queue) > 1 {
 		s.mu.Unlock()
 		return number, answers, nil // the writer knows
@@ -249,16 +245,10 @@ func (s *stream) rouse() {
 func (s *stream) giveUp(number uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.takes[number]
-	if k == nil {
+	if s.takes[number] == nil {
 		return false
 	}
 	delete(s.takes, number)
-	if b := s.bound[number]; b != nil { // or it would be kept for nobody
-		delete(s.bound, number)
-		s.post(b.request, k.IsRenewal)
-		defer s.rouse()
-	}
 	if len(s.queue) > 2*len(s.takes)+maxTakes {
 		s.compact()
 	}
@@ -303,7 +293,6 @@ func (s *stream) suspect(answers uint64) {
 func (s *stream) retire() {
 	s.mu.Lock()
 	s.retired = true
-	s.leaveAll()
 	if len(s.takes) == 0 {
 		s.cancel()
 	}
@@ -328,11 +317,6 @@ func (s *stream) read(rpc grpc.ClientStream) error {
 func (s *stream) handOut(data []byte) error {
 	f := wire.Fields[[]byte]{Rest: data}
 	for f.Next() {
-		if f.Is(responseLost, wire.Bytes) {
-			if err := s.readLost(f.Bytes); err != nil {
-				return Unreadable(err)
-			}
-		}
 		if !f.Is(responseResults, wire.Bytes) {
 			continue
 		}
@@ -355,10 +339,6 @@ func (s *stream) answered(number uint64) *Take {
 	s.answers++
 	k := s.takes[number]
 	delete(s.takes, number)
-	if s.retired && s.bound[number] != nil {
-		s.leave(number)
-		s.rouse()
-	}
 	return k
 }
 
@@ -406,16 +386,12 @@ func (s *stream) close(err error, isUndecided bool) {
 	for number := range s.takes {
 		s.finish(number, err)
 	}
-	for number := range s.bound {
-		s.endBinding(number, false)
-	}
 	s.queue = nil
 }
 
 func (s *stream) finish(number uint64, err error) {
 	if k := s.takes[number]; k != nil {
 		delete(s.takes, number)
-		delete(s.bound, number)
 		k.err = err
 		k.done <- struct{}{}
 	}

@@ -20,21 +20,15 @@ type Take struct {
 	// set, the slots of the holders in the TakeRequest are freed.
 	Request                 []byte
 	IsSettlement, IsRelease bool
-	// Binding, if it is not nil, asks the daemon to bind the slots of the take.
-	Binding *Binding
-	// IsRenewal says that the holder of the slots has them already, whatever becomes of
-	// this take: nobody who gives it up frees them.
-	IsRenewal bool
 	// Trace is the span that asks, if it is sampled; otherwise it is empty.
 	Trace Traceparent
 	// Answer is the TakeResponse, SettleResponse or ReleaseResponse, if there is no error.
 	Answer []byte
 
-	onlyUnbinds bool // in the place of a release
-	err         error
-	done        chan struct{} // gets one value once there is an answer or an error
-	begun       time.Time
-	timer       *time.Timer // of the whole take, whatever streams it tries
+	err   error
+	done  chan struct{} // gets one value once there is an answer or an error
+	begun time.Time
+	timer *time.Timer // of the whole take, whatever streams it tries
 }
 
 // NewTake returns a take without a request.
@@ -66,12 +60,10 @@ const (
 	numberedNumber  = 1
 	numberedTake    = 2
 	numberedTrace   = 3
-	numberedBind    = 4
-	numberedRelease = 5
-	numberedSettle  = 6
+	numberedRelease = 4
+	numberedSettle  = 5
 	// TakeStreamResponse, its NumberedResult, and the TakeResult of that
 	responseResults  = 1
-	responseLost     = 2
 	resultNumber     = 1
 	resultResult     = 2
 	takeResultAnswer = 1
@@ -101,9 +93,6 @@ func appendNumbered(dst []byte, number uint64, k *Take) []byte {
 	dst = protowire.AppendBytes(protowire.AppendTag(dst, field, wire.Bytes), k.Request)
 	if k.Trace.isSet() {
 		dst = protowire.AppendBytes(protowire.AppendTag(dst, numberedTrace, wire.Bytes), k.Trace[:])
-	}
-	if k.Binding != nil || k.onlyUnbinds {
-		dst = wire.AppendNumber(dst, numberedBind, 1)
 	}
 	if k.IsRelease {
 		dst = wire.AppendNumber(dst, numberedRelease, 1)

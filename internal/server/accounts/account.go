@@ -53,9 +53,6 @@ func (a *Account) Close() {
 	})
 }
 
-// IsClosed reports whether the connection has ended.
-func (a *Account) IsClosed() bool { return a != nil && a.closed.Load() }
-
 // update calls change with the lock, unless the account has left, and then lets
 // the account leave if nothing is held for it.
 func (a *Account) update(change func()) {

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -59,20 +60,12 @@ func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack
 		return status.Errorf(codes.PermissionDenied, "%q may not ask about limits of this domain (setting api.callers_file)", caller.Name)
 	}
 	c.Owner = caller.Name // of its ID: a caller settles only what it took
-	right := access.GiveBack
+	right := access.Take
 	switch {
-	case c.IsOwnSlot:
-		right = access.Take
-	case back == nil:
-		right = access.Take
-		if c.Releases {
-			right = access.Refund
-		}
-		for i := range c.Descriptors {
-			if c.Descriptors[i].Refund {
-				right |= access.Refund
-			}
-		}
+	case back != nil:
+		right = access.GiveBack
+	case !c.Releases && slices.ContainsFunc(c.Descriptors, func(d decide.Descriptor) bool { return d.Refund }):
+		right |= access.Refund
 	}
 	for _, r := range [...]access.Right{access.Take, access.GiveBack, access.Refund} {
 		if right&r != 0 && !caller.May(r) {

@@ -2,6 +2,8 @@ package takeapi_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +12,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -291,4 +295,85 @@ func TestSlotOfACallerThatHungUp(t *testing.T) {
 		t.Fatalf("the take ends with %v", err)
 	}
 	asynctest.Eventually(t, "the slot is free", func() bool { return d.Take("tenant=a,request_id=x:0").GetLimits()[0].GetRemaining() == 2 })
+}
+
+// askOnStream sends requests on a stream, each after the answer to the one before.
+func askOnStream(t *testing.T, d *servertest.Daemon, ctx context.Context, all ...*ratelimitv1.NumberedTake) (results []*ratelimitv1.TakeResult) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, servertest.Patience)
+	defer cancel()
+	s, err := d.API().TakeStream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range all {
+		if err := s.Send(&ratelimitv1.TakeStreamRequest{Takes: []*ratelimitv1.NumberedTake{n}}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, r.GetResults()[0].GetResult())
+	}
+	return results
+}
+
+func TestSlotsOnAStream(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			t.Parallel()
+			d := servertest.Start(t, holderLimits, func(o *server.Options) { o.StoreWaits = waits })
+			take := servertest.Taking("tenant=a", "tenant=a,request_id=1")
+			got := askOnStream(t, d, context.Background(),
+				&ratelimitv1.NumberedTake{Take: take},
+				&ratelimitv1.NumberedTake{Take: take, Release: true},
+				&ratelimitv1.NumberedTake{Take: take, Release: true},
+				&ratelimitv1.NumberedTake{Settle: servertest.Settling("x", "tenant=a:1"), Release: true},
+				&ratelimitv1.NumberedTake{Take: servertest.Taking("tenant=a,request_id="), Release: true},
+				&ratelimitv1.NumberedTake{Take: take},
+			)
+			if !got[0].GetResponse().GetAllowed() || got[0].GetResponse().GetLimits()[1].GetHeldFor().AsDuration() != time.Minute {
+				t.Errorf("a take gets %v", got[0])
+			}
+			for i, want := range []ratelimitv1.Released{ratelimitv1.Released_RELEASED_SLOT, ratelimitv1.Released_RELEASED_NOTHING} {
+				r := got[1+i].GetReleased()
+				if len(r.GetLimits()) != 1 || r.GetLimits()[0].GetReleased() != want || r.GetLimits()[0].GetDescriptorIndex() != 1 {
+					t.Errorf("release %d gets %v", i, r)
+				}
+			}
+			for _, i := range []int{3, 4} { // a settlement that releases, and nobody's release
+				if codes.Code(got[i].GetError().GetCode()) != codes.InvalidArgument {
+					t.Errorf("request %d gets %v", i, got[i])
+				}
+			}
+			// The end of the stream frees nothing.
+			if free := d.Take("tenant=a,request_id=x:0").GetLimits()[0].GetRemaining(); free != 1 {
+				t.Errorf("%d are free, want 1", free)
+			}
+		})
+	}
+}
+
+// Who may take may release, by the name of a holder, and refund nothing else.
+func TestReleaseNeedsTheRightToTake(t *testing.T) {
+	t.Parallel()
+	path := filetest.Write(t, t.TempDir(), "callers.yaml", "- {name: shop, sha256: "+servertest.SumOf("shop's")+", domains: [api]}\n"+
+		"- {name: desk, sha256: "+servertest.SumOf("desk's")+", domains: [api], may: [refund]}\n")
+	live := access.NewLiveCallers(path, slog.New(slog.DiscardHandler))
+	if err := live.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	d := servertest.Start(t, holderLimits, func(o *server.Options) { o.Requests.Callers = live })
+	take := servertest.Taking("tenant=a,request_id=1")
+	got := askOnStream(t, d, servertest.WithToken(context.Background(), "shop's"),
+		&ratelimitv1.NumberedTake{Take: take}, &ratelimitv1.NumberedTake{Take: take, Release: true})
+	if got[1].GetReleased().GetLimits()[0].GetReleased() != ratelimitv1.Released_RELEASED_SLOT {
+		t.Errorf("a release gets %v", got[1])
+	}
+	got = askOnStream(t, d, servertest.WithToken(context.Background(), "desk's"), &ratelimitv1.NumberedTake{Take: take, Release: true})
+	if codes.Code(got[0].GetError().GetCode()) != codes.PermissionDenied {
+		t.Errorf("a release without the right to take gets %v", got[0])
+	}
 }

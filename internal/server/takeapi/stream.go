@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
@@ -49,12 +48,6 @@ type takeStream struct {
 	slots    chan struct{}
 	answered *itemQueue
 	deciding sync.WaitGroup
-
-	// bound are the slots that are bound to the stream; nil before the first. The reader
-	// sets it.
-	bound *bound
-	// sending is held while a message is sent.
-	sending sync.Mutex
 }
 
 // errManyStreams ends a stream without room.
@@ -81,12 +74,8 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 		old = timer.C
 	}
 	var err error
-	isCallers := false // who ends the stream
 	select {
 	case err = <-reader:
-		// A connection that has gone may have been cut: its caller may not know yet.
-		isCancelled := stream.Context().Err() != nil && !s.account.IsClosed()
-		isCallers = (err == nil || isCancelled) && a.Stopping.Err() == nil
 	case <-a.Stopping.Done():
 		err = s.drained("the daemon stops")
 	case <-old:
@@ -96,9 +85,6 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 	s.stopped = true
 	s.mu.Unlock()
 	s.deciding.Wait()
-	if s.bound != nil {
-		s.bound.close(isCallers)
-	}
 	if writer != nil {
 		s.answered.close()
 		if failed := <-writer; err == nil {
@@ -195,9 +181,6 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		it := new(item)
 		s.readItem(it, f.Bytes, true, began)
 		it.slots = slots
-		if it.binds || it.releases {
-			s.beginSlots(it, len(f.Bytes))
-		}
 		if items = append(items, it); len(items) == maxTogether {
 			s.decide(items)
 			items = nil
@@ -213,39 +196,10 @@ func (s *takeStream) decide(items []*item) {
 		return
 	}
 	alone := func(it *item) {
-		s.answerStream(it)
+		s.answerItem(s.ctx, it)
 		s.answered.add(it)
 	}
 	s.deciding.Go(func() { s.answerTogether(s.ctx, items, alone, s.answered.add) })
-}
-
-// beginSlots begins what an item says of slots besides taking, in the order of the items:
-// their decisions have none.
-func (s *takeStream) beginSlots(it *item, size int) {
-	switch {
-	case it.err != nil:
-	case it.isSettlement:
-		it.err = endpoint.Invalid("bind, release: found one beside settle; allowed: a take")
-	case it.releases:
-		it.call.IsOwnSlot = s.bound != nil && s.bound.unbind(it, !it.binds)
-		it.call.toRelease()
-	default:
-		if s.bound == nil {
-			s.bound = newBound(s)
-		}
-		s.bound.bind(it, size)
-	}
-}
-
-// answerStream answers an item of the stream.
-func (s *takeStream) answerStream(it *item) {
-	if it.releases && it.binds && it.err == nil {
-		return // it only unbinds
-	}
-	s.answerItem(s.ctx, it)
-	if it.binding != nil {
-		s.bound.decided(it)
-	}
 }
 
 // tryHold reports whether there is room for this many more slots in flight, and then holds
@@ -324,10 +278,7 @@ func (s *takeStream) answerInTurn(t *streamTakes) error {
 		}
 		s.readItem(it, f.Bytes, true, began)
 		it.answers = &answers
-		if it.binds || it.releases {
-			s.beginSlots(it, len(f.Bytes))
-		}
-		s.answerStream(it)
+		s.answerItem(s.ctx, it)
 		out = it.appendNumbered(out)
 		if len(out) >= streamMessage {
 			if err := s.send(out); err != nil {
@@ -343,8 +294,6 @@ func (s *takeStream) send(answers []byte) error {
 	// While it waits, the caller may send a window of requests that are not read.
 	s.account.Add(transport.StreamWindow)
 	defer s.account.Add(-transport.StreamWindow)
-	s.sending.Lock()
-	defer s.sending.Unlock()
 	return s.SendMsg(&streamAnswers{accounts.Charge{Account: s.account}, answers})
 }
 

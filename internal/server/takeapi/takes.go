@@ -36,10 +36,8 @@ type item struct {
 	traceparent string
 	// isStreamed says whether it came on a stream, where it may be a settlement.
 	isStreamed, isSettlement bool
-	// binds and releases are what a NumberedTake says of the slots of its holders. binding
-	// is that of a take that binds, until it is decided.
-	binds, releases bool
-	binding         *binding
+	// releases says that it frees the slots of its holders instead of taking.
+	releases bool
 	// span is its part of the span of a TakeManyRequest, or nil.
 	span *tracing.Span
 	// answers has it answered and counted with others; nil for by itself.
@@ -123,8 +121,13 @@ func (a *API) readItem(it *item, message string, isNumbered bool, began time.Dur
 	default:
 		err = it.call.unmarshalTake(message)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		it.err = endpoint.Invalid("the request: %v", err)
+	case it.isSettlement && it.releases:
+		it.err = endpoint.Invalid("release: found it beside settle; allowed: a take")
+	case it.releases:
+		it.call.toRelease()
 	}
 }
 
@@ -141,12 +144,10 @@ func (it *item) readNumbered(message string) (asked string, err error) {
 			it.traceparent = f.Text()
 		case f.Is(2, wire.Bytes):
 			take.add(f.Bytes)
-		case f.Is(6, wire.Bytes):
+		case f.Is(5, wire.Bytes):
 			it.isSettlement = true
 			settlement.add(f.Bytes)
 		case f.Is(4, wire.Varint):
-			it.binds = f.Varint != 0
-		case f.Is(5, wire.Varint):
 			it.releases = f.Varint != 0
 		}
 	}
@@ -299,10 +300,7 @@ func (t *takes) answerAll(ctx context.Context, span *tracing.Span) {
 }
 
 // answerItem decides an item that could be read. A panic fails this item alone.
-func (a *API) answerItem(ctx context.Context, it *item) { a.answerBack(ctx, it, nil) }
-
-// answerBack is answerItem for an item that may give back what it took earlier.
-func (a *API) answerBack(ctx context.Context, it *item, back *endpoint.GiveBack) {
+func (a *API) answerItem(ctx context.Context, it *item) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.Panics.Add(p)
@@ -318,8 +316,8 @@ func (a *API) answerBack(ctx context.Context, it *item, back *endpoint.GiveBack)
 		return
 	}
 	if it.answers != nil {
-		it.err = it.answers.Answer(ctx, it.call.Call, back)
+		it.err = it.answers.Answer(ctx, it.call.Call, nil)
 	} else {
-		it.err = a.Answer(ctx, it.call.Call, back)
+		it.err = a.Answer(ctx, it.call.Call, nil)
 	}
 }

@@ -64,7 +64,7 @@ func (a *API) answerTogether(ctx context.Context, items []*item, alone func(*ite
 
 // mayJoin reports whether an item may be answered together with others.
 func (a *API) mayJoin(it *item) bool {
-	if a.Decider.Many == nil || it.err != nil || it.isSettlement || it.binds || it.releases {
+	if a.Decider.Many == nil || it.err != nil || it.isSettlement || it.releases {
 		return false
 	}
 	return a.Tracer == nil || !tracing.IsSampled(it.traceparent)

@@ -1714,17 +1714,10 @@ type NumberedTake struct {
 	// Anything else counts as none: a take without it has no span, since the
 	// stream carries the takes of many.
 	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// Binds the slots that the take gets, or renews, to the stream, until they are
-	// released on it, lost, or bound to it by a later take of the same descriptors. A
-	// stream without room for more refuses the take with RESOURCE_EXHAUSTED.
-	Bind bool `protobuf:"varint,4,opt,name=bind,proto3" json:"bind,omitempty"`
-	// Frees the slots of the take's holders instead of taking, as Release does. Slots
-	// that are bound to the stream, by a take of the same descriptors, need no right
-	// to refund. With bind, it only unbinds them: they stay taken until they lapse,
-	// for a caller who renews them elsewhere.
-	Release bool `protobuf:"varint,5,opt,name=release,proto3" json:"release,omitempty"`
+	// Frees the slots of the take's holders instead of taking, as Release does.
+	Release bool `protobuf:"varint,4,opt,name=release,proto3" json:"release,omitempty"`
 	// A settlement, in the place of a take.
-	Settle        *SettleRequest `protobuf:"bytes,6,opt,name=settle,proto3" json:"settle,omitempty"`
+	Settle        *SettleRequest `protobuf:"bytes,5,opt,name=settle,proto3" json:"settle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1780,13 +1773,6 @@ func (x *NumberedTake) GetTraceparent() string {
 	return ""
 }
 
-func (x *NumberedTake) GetBind() bool {
-	if x != nil {
-		return x.Bind
-	}
-	return false
-}
-
 func (x *NumberedTake) GetRelease() bool {
 	if x != nil {
 		return x.Release
@@ -1803,12 +1789,8 @@ func (x *NumberedTake) GetSettle() *SettleRequest {
 
 // TakeStreamResponse holds answers, as they come.
 type TakeStreamResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Results []*NumberedResult      `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// The numbers of takes whose slots were bound to the stream and are lost: a
-	// renewal found that they had lapsed and could not be had again, or that somebody
-	// had released or reset them. Of several takes of the same descriptors, the last.
-	Lost          []uint64 `protobuf:"varint,2,rep,packed,name=lost,proto3" json:"lost,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*NumberedResult      `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1846,13 +1828,6 @@ func (*TakeStreamResponse) Descriptor() ([]byte, []int) {
 func (x *TakeStreamResponse) GetResults() []*NumberedResult {
 	if x != nil {
 		return x.Results
-	}
-	return nil
-}
-
-func (x *TakeStreamResponse) GetLost() []uint64 {
-	if x != nil {
-		return x.Lost
 	}
 	return nil
 }
@@ -2020,17 +1995,15 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\breleased\x18\x03 \x01(\x0e2\x16.ratelimit.v1.ReleasedR\breleased\x12\x1c\n" +
 	"\tremaining\x18\x04 \x01(\x04R\tremaining\"E\n" +
 	"\x11TakeStreamRequest\x120\n" +
-	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"\xda\x01\n" +
+	"\x05takes\x18\x01 \x03(\v2\x1a.ratelimit.v1.NumberedTakeR\x05takes\"\xc6\x01\n" +
 	"\fNumberedTake\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12-\n" +
 	"\x04take\x18\x02 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12 \n" +
-	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x12\n" +
-	"\x04bind\x18\x04 \x01(\bR\x04bind\x12\x18\n" +
-	"\arelease\x18\x05 \x01(\bR\arelease\x123\n" +
-	"\x06settle\x18\x06 \x01(\v2\x1b.ratelimit.v1.SettleRequestR\x06settle\"`\n" +
+	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x18\n" +
+	"\arelease\x18\x04 \x01(\bR\arelease\x123\n" +
+	"\x06settle\x18\x05 \x01(\v2\x1b.ratelimit.v1.SettleRequestR\x06settle\"L\n" +
 	"\x12TakeStreamResponse\x126\n" +
-	"\aresults\x18\x01 \x03(\v2\x1c.ratelimit.v1.NumberedResultR\aresults\x12\x12\n" +
-	"\x04lost\x18\x02 \x03(\x04R\x04lost\"Z\n" +
+	"\aresults\x18\x01 \x03(\v2\x1c.ratelimit.v1.NumberedResultR\aresults\"Z\n" +
 	"\x0eNumberedResult\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x120\n" +
 	"\x06result\x18\x02 \x01(\v2\x18.ratelimit.v1.TakeResultR\x06result*\xc0\x01\n" +

@@ -68,7 +68,7 @@ type RateLimitServiceClient interface {
 	// Release frees the slots that a holder has in limits of requests in flight
 	// (algorithm: concurrency). It may come twice, or after the slot has lapsed:
 	// then it does nothing, and says so. It applies also where api.refunds is
-	// false. Whoever may refund may release, by the name of the holder.
+	// false. Whoever may take may release, by the name of the holder.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
@@ -78,14 +78,6 @@ type RateLimitServiceClient interface {
 	// (grpc.max_connection_age), it answers what it has read and ends the stream
 	// with UNAVAILABLE and the trailer ratelimit-drained; what has no answer then
 	// was not decided, and can be asked again on another stream.
-	//
-	// Slots of limits of requests in flight can be bound to the stream (bind). The
-	// daemon renews them about three times in a hold. It frees them when the caller
-	// ends the stream, by closing or cancelling it, and leaves them to lapse when it
-	// ends the stream itself, or dies, or the connection goes: there is time to renew
-	// them on another stream. While the store does not answer, nothing is lost: the
-	// daemon goes on trying, and slots that lapsed meanwhile are had again if there
-	// is room for them.
 	TakeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TakeStreamRequest, TakeStreamResponse], error)
 }
 
@@ -186,7 +178,7 @@ type RateLimitServiceServer interface {
 	// Release frees the slots that a holder has in limits of requests in flight
 	// (algorithm: concurrency). It may come twice, or after the slot has lapsed:
 	// then it does nothing, and says so. It applies also where api.refunds is
-	// false. Whoever may refund may release, by the name of the holder.
+	// false. Whoever may take may release, by the name of the holder.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// TakeStream decides requests as they come, for the price of a fraction of a
 	// call each. Answers bear the numbers of their requests and may come in
@@ -196,14 +188,6 @@ type RateLimitServiceServer interface {
 	// (grpc.max_connection_age), it answers what it has read and ends the stream
 	// with UNAVAILABLE and the trailer ratelimit-drained; what has no answer then
 	// was not decided, and can be asked again on another stream.
-	//
-	// Slots of limits of requests in flight can be bound to the stream (bind). The
-	// daemon renews them about three times in a hold. It frees them when the caller
-	// ends the stream, by closing or cancelling it, and leaves them to lapse when it
-	// ends the stream itself, or dies, or the connection goes: there is time to renew
-	// them on another stream. While the store does not answer, nothing is lost: the
-	// daemon goes on trying, and slots that lapsed meanwhile are had again if there
-	// is room for them.
 	TakeStream(grpc.BidiStreamingServer[TakeStreamRequest, TakeStreamResponse]) error
 	mustEmbedUnimplementedRateLimitServiceServer()
 }
