@@ -87,7 +87,11 @@ func Request(ctx context.Context, d *decide.Decider, c *decide.Call) (*Explanati
 		x.NearDomain = trace.NearDomain(c.Rules, c.Domain)
 	}
 	for i := range c.Outcomes {
-		x.Descriptors = append(x.Descriptors, descriptorOf(d, c, i, x.Domain))
+		e, err := descriptorOf(ctx, d, c, i, x.Domain)
+		if err != nil {
+			return nil, err
+		}
+		x.Descriptors = append(x.Descriptors, e)
 	}
 	if c.Denied {
 		var decision bucket.Decision
@@ -97,13 +101,7 @@ func Request(ctx context.Context, d *decide.Decider, c *decide.Call) (*Explanati
 			x.DeniedByLimit-- // the refusal's own limit is not shown
 		}
 	}
-	if c.Inspects {
-		listHolders(ctx, d.Store, c, x)
-	}
-	if c.ID == "" {
-		return x, nil
-	}
-	return x, listBills(ctx, d.Store, c, x)
+	return x, nil
 }
 
 // Subject explains every limit of one subject, as a peek: each decision says what a
@@ -122,11 +120,11 @@ func Subject(ctx context.Context, d *decide.Decider, domain string, entries []bu
 }
 
 // descriptorOf explains descriptor i of a call that was looked at.
-func descriptorOf(d *decide.Decider, c *decide.Call, i int, domain *rules.Domain) Descriptor {
+func descriptorOf(ctx context.Context, d *decide.Decider, c *decide.Call, i int, domain *rules.Domain) (Descriptor, error) {
 	o := &c.Outcomes[i]
 	x := Descriptor{Search: &trace.Search{Entries: c.Descriptors[i].Entries}, Verdict: verdictOf(o, c.IsShadow(o))}
 	if domain == nil {
-		return x
+		return x, nil
 	}
 	x.Search = trace.Of(domain, x.Entries, trace.MaxLooks/len(c.Outcomes))
 	if x.Rule != nil && x.Rule.Plans != nil {
@@ -134,15 +132,19 @@ func descriptorOf(d *decide.Decider, c *decide.Call, i int, domain *rules.Domain
 	}
 	for j, l := range o.Limits {
 		if o.Refusal != decide.NotRefused && j == 0 {
-			continue
+			continue // it stands for the refusal
 		}
-		x.Limits = append(x.Limits, Limit{
-			Limit: l, Source: o.Source(l), Location: d.Store.Locate(&o.Hits[j]), Decision: o.Decisions[j],
-			Shadow: c.IsShadow(o) || !o.Enforces(j),
-		})
+		h := &o.Hits[j]
+		limit := Limit{
+			Limit: l, Source: o.Source(l), Location: d.Store.Locate(h), Decision: o.Decisions[j], Shadow: c.IsShadow(o) || !o.Enforces(j),
+		}
+		if err := limit.ask(ctx, d.Store, c, h); err != nil {
+			return x, err
+		}
+		x.Limits = append(x.Limits, limit)
 	}
 	x.Assignments = assignmentsOf(d, c.Domain, o, &x)
-	return x
+	return x, nil
 }
 
 func verdictOf(o *decide.Outcome, isShadow bool) Verdict {

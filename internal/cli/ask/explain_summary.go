@@ -2,6 +2,7 @@ package ask
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
@@ -55,30 +56,25 @@ func denialText(m *adminv1.ExplainResponse, cost int64) string {
 
 // passText says why a request passes, or how near it is to a limit.
 func passText(descriptors []*adminv1.ExplainedDescriptor) string {
-	nearest, left, isUnlimited, isMatched := "", uint64(0), false, false
+	text, left := ": no rule is for it", uint64(math.MaxUint64)
 	for _, d := range descriptors {
 		switch d.GetVerdict() {
 		case adminv1.Verdict_VERDICT_SHADOWED:
 			return ", though " + entriesText(d.GetEntries()) + " would be denied: that is in shadow mode"
-		case adminv1.Verdict_VERDICT_UNLIMITED:
-			isUnlimited = true
+		case adminv1.Verdict_VERDICT_UNMATCHED_ALLOWED:
+			continue
 		}
-		isMatched = isMatched || d.GetVerdict() != adminv1.Verdict_VERDICT_UNMATCHED_ALLOWED
+		if left == math.MaxUint64 {
+			text = ": no limit is in force for it"
+		}
 		for _, l := range d.GetLimits() {
-			if !l.GetShadow() && (nearest == "" || l.GetRemaining() < left) {
-				nearest, left = limitText(d, l), l.GetRemaining()
+			if !l.GetShadow() && l.GetRemaining() < left {
+				left = l.GetRemaining()
+				text = fmt.Sprintf(": of its limits the nearest is %s, with %s left", limitText(d, l), words.Thousands(int64(left)))
 			}
 		}
 	}
-	switch {
-	case nearest != "":
-		return fmt.Sprintf(": of its limits the nearest is %s, with %s left", nearest, words.Thousands(int64(left)))
-	case isUnlimited:
-		return ": it is unlimited"
-	case !isMatched:
-		return ": no rule is for it"
-	}
-	return ": no limit is in force for it"
+	return text
 }
 
 // limitText names a limit of a descriptor within a sentence.

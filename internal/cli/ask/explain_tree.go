@@ -80,9 +80,6 @@ func (x *explained) add(root *branch, d *adminv1.ExplainedDescriptor, denies boo
 	}
 	for _, a := range d.GetAssignments() {
 		text := fmt.Sprintf("assignment to %s: %s", entriesText(a.GetAssignment().GetEntries()), assigntext.Describe(a.GetAssignment(), x.now))
-		if by := a.GetAssignment().GetMadeBy(); by != "" {
-			text += ", by " + yamlfile.Printable(by)
-		}
 		if !a.GetApplies() {
 			text += "; it changes nothing here"
 		}
@@ -151,23 +148,15 @@ func (x *explained) addLimit(b *branch, l *adminv1.ExplainedLimit, isDecisive bo
 		key += ", on " + l.GetNode()
 	}
 	limit.addWhole("%s", key)
-	if text, ok := failureTexts[l.GetOnStoreFailure()]; ok {
+	if mode := l.GetOnStoreFailure(); mode != "" {
 		if l.GetShare() != nil {
-			text += fmt.Sprintf(", as one of %d: %s", l.GetDaemons(), l.GetShare().GetText())
+			mode += fmt.Sprintf(", as one of %d: %s", l.GetDaemons(), l.GetShare().GetText())
 		}
-		limit.add("if the store fails: %s", text)
+		limit.add("if the store fails: %s", mode)
 	}
 	if x.id != "" && l.GetLimit().GetAlgorithm() != ratelimitv1.Algorithm_ALGORITHM_CONCURRENCY {
 		limit.add("%s", billText(x.id, l.GetBill()))
 	}
-}
-
-// failureTexts say what a failure of the store does, by failure mode.
-var failureTexts = map[string]string{
-	"local": "this daemon would decide alone",
-	"allow": "it would allow",
-	"deny":  "it would deny",
-	"error": "the request would fail",
 }
 
 // billText says what takes with an ID have charged to a limit.

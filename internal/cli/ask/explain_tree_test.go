@@ -67,19 +67,19 @@ descriptors {
 It would be denied: the limit without a name of user=x (denies always) never allows anything.
 ├─ 'tenant=acme,user=a b': allowed
 │  ├─ rule tenant=acme / user (limits.yaml:5), plan pro, quota_mode
-│  ├─ assignment to tenant=acme: plan pro, by ops
+│  ├─ assignment to tenant=acme: plan pro
 │  ├─ assignment to 'tenant=acme,user=a b': plan gold; it changes nothing here
 │  ├─ limit minute: 10 at once, then one every 6s, numbers of an assignment
 │  │  ├─ allows: 7 of 20 left, full again in 1m 5s
 │  │  ├─ key rl{4}:d|tenant=acme, hash tag 4, on redis-1:6379
-│  │  └─ if the store fails: this daemon would decide alone, as one of 3: 3 at once, then one every 20s
+│  │  └─ if the store fails: local, as one of 3: 3 at once, then one every 20s
 │  ├─ limit: 1 at once, then one every 30d
 │  │  ├─ would deny, but is not in force for this subject: 0 of 1 left, would allow this in 11d 3h, full again in 11d 3h
 │  │  └─ key k
 │  └─ limit next: 5 at once, then one every 12s; shadow
 │     ├─ would allow, and is not in force for this subject: 5 of 5 left
 │     ├─ key k1
-│     └─ if the store fails: it would allow
+│     └─ if the store fails: allow
 └─ user=x: denied (this denies the request)
    ├─ rule user (xds)
    └─ limit: denies always, numbers of the request
@@ -98,7 +98,7 @@ descriptors {
 It would be denied: user=x is blocked. The store does not answer: this is what decides in its place.
 └─ user=x,route=/: blocked (this denies the request)
    ├─ no rule: user (limits.yaml:3) has a limit, but the descriptor goes on with route=/, and a rule is only for descriptors of its own length
-   └─ assignment to user=x: blocked, by ops
+   └─ assignment to user=x: blocked
 `},
 		{"no rule", `
 domain_known: true allowed: true
@@ -156,9 +156,8 @@ func TestSummaries(t *testing.T) {
 		"It would be denied: no rule is for user=x, and its domain denies what has none.": denied("", "verdict: VERDICT_UNMATCHED_DENIED"),
 		"It would pass: of its limits the nearest is " + minute + ", with 1 left.":        passes(limit + "remaining: 2} " + limit + "remaining: 1} " + limit + "shadow: true}"),
 		"It would pass, though user=x would be denied: that is in shadow mode.":           passes("verdict: VERDICT_SHADOWED " + limit + "}"),
-		"It would pass: it is unlimited.":                                                 passes("verdict: VERDICT_UNLIMITED"),
 		"It would pass: no rule is for it.":                                               passes("verdict: VERDICT_UNMATCHED_ALLOWED"),
-		"It would pass: no limit is in force for it.":                                     passes("verdict: VERDICT_ALLOWED"),
+		"It would pass: no limit is in force for it.":                                     passes("verdict: VERDICT_UNLIMITED"),
 		"It would pass: no limits have its domain; did you mean api?":                     `allowed: true near_domain: "api" descriptors {}`,
 		"It would pass: no limits have its domain.":                                       `allowed: true descriptors {}`,
 	} {

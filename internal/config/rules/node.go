@@ -161,9 +161,6 @@ func (n *Node) addBare(below *Node) (first *Node) {
 // Exact returns the descriptor one level below with this exact entry, or nil.
 func (n *Node) Exact(e bucket.Entry) *Node { return n.exact[e] }
 
-// ExactCount returns how many descriptors one level below have an exact value.
-func (n *Node) ExactCount() int { return len(n.exact) }
-
 // AllExact calls yield with the descriptors one level below that have an exact value,
 // in no order.
 func (n *Node) AllExact(yield func(*Node) bool) {
