@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -77,6 +76,38 @@ type use struct {
 	IsPeek bool
 }
 
+// Descriptor is one list of entries of a call, and how it is charged.
+type Descriptor struct {
+	Entries []bucket.Entry
+	cost    int64
+	// Own, if it is set, replaces the limits of the rule.
+	Own Override
+	// HitsAddend, if HasHitsAddend, replaces that of the call.
+	HitsAddend    uint64
+	HasHitsAddend bool
+	// Reports says that HitsAddend is what was used: limits with bucket.PostpaidAuto
+	// are charged for them in full.
+	Reports bool
+	// Refund gives HitsAddend back instead of taking it.
+	Refund bool
+	// MoreEntries counts the entries beyond the bounds, which are not read.
+	MoreEntries int
+	// Found, if it is not nil, is what is assigned to the descriptor, in place of what
+	// Options.Assigned says: a replay knows it from the log.
+	Found *assign.Found
+	// IsDoubtful marks one of several readings of a request. It may deny the
+	// request, and never makes it pass.
+	IsDoubtful bool
+}
+
+// Settled is what a settlement did to a limit of the call.
+type Settled struct {
+	// Descriptor and Limit are indexes: of the descriptor, and of the limit among those
+	// of its outcome.
+	Descriptor, Limit int
+	bucket.Settled
+}
+
 // usualCall is a call with room for most requests: one allocation instead of some ten.
 // A garbage collection empties the pools of calls, so with a store that waits many
 // calls are made again.
@@ -105,109 +136,11 @@ func (d *Decider) NewCall() *Call {
 	return &c.Call
 }
 
-// Descriptor is one list of entries of a call, and how it is charged.
-type Descriptor struct {
-	Entries []bucket.Entry
-	cost    int64
-	// Own, if it is set, replaces the limits of the rule.
-	Own Override
-	// HitsAddend, if HasHitsAddend, replaces that of the call.
-	HitsAddend    uint64
-	HasHitsAddend bool
-	// Reports says that HitsAddend is what was used: limits with bucket.PostpaidAuto
-	// are charged for them in full.
-	Reports bool
-	// Refund gives HitsAddend back instead of taking it.
-	Refund bool
-	// MoreEntries counts the entries beyond the bounds, which are not read.
-	MoreEntries int
-	// Found, if it is not nil, is what is assigned to the descriptor, in place of what
-	// Options.Assigned says: a replay knows it from the log.
-	Found *assign.Found
-	// IsDoubtful marks one of several readings of a request. It may deny the
-	// request, and never makes it pass.
-	IsDoubtful bool
-}
-
-// of returns a limit as it applies to the descriptor.
-func (d *Descriptor) of(l *bucket.Limit) *bucket.Limit {
-	if d.Reports {
-		return l.Reported()
-	}
-	return l
-}
-
-// Outcome is the answer to a descriptor.
-type Outcome struct {
-	// Rule is the rule that the descriptor matches, or nil. If that has plans, it is
-	// the plan in force.
-	Rule *rules.Rule
-	// Refusal is why the descriptor is denied whatever its rule says.
-	Refusal Refusal
-	// until is when a block ends, in microseconds since the Unix epoch; 0: never.
-	until int64
-	// freed says that an assignment makes the descriptor unlimited.
-	freed bool
-	// Subject are the entries that name whom the limits are about: those of the
-	// descriptor, without the value of the last one if that names a holder.
-	Subject []bucket.Entry
-	// Limits are the limits that were asked: those of the rule that nothing
-	// replaces, or the descriptor's own.
-	Limits []*bucket.Limit
-	// Own is the descriptor's own limit, or nil.
-	Own *Override
-	// Role is the role of all its hits.
-	Role bucket.Role
-	// Shadow is set if the rule lets the descriptor pass whatever its limits say.
-	Shadow bool
-	// Hits are the hits on Limits, in their order, once the call is matched, and
-	// Decisions are theirs, once it is decided. Both are parts of the call's.
-	Hits      []bucket.Hit
-	Decisions []bucket.Decision
-	// First is the index of its first hit among those of the call.
-	First int
-	// unenforced has a bit for each of Limits that is not enforced for this descriptor.
-	// Only the first rules.MaxUnenforced limits can have one.
-	unenforced uint64
-}
-
-// IsOver reports whether the descriptor is over a limit that is enforced for it.
-func (o *Outcome) IsOver() bool {
-	for i := range o.Decisions {
-		if !o.Decisions[i].Allowed() && o.Enforces(i) {
-			return true
-		}
-	}
-	return false
-}
-
-// Enforces reports whether limit i of the outcome is in force for the descriptor. It
-// can then deny it, unless the rule or the daemon is in shadow mode.
-func (o *Outcome) Enforces(i int) bool {
-	return o.unenforced == 0 || i >= rules.MaxUnenforced || o.unenforced&(1<<i) == 0
-}
-
-// isLarge reports whether a call has grown far beyond what most requests need.
-func (c *Call) isLarge() bool {
-	const maxKept = 64 // descriptors, hits
-	return cap(c.Descriptors) > maxKept || cap(c.Hits) > maxKept || cap(c.Entries) > 4*maxKept || cap(c.text) > 16<<10
-}
-
 // Call returns an empty call that began at a reading of Clock. Release ends its use.
 func (d *Decider) Call(began time.Duration) *Call {
 	c := d.calls.Get().(*Call)
 	c.Began = began
 	return c
-}
-
-// Clock returns the time since the decider was made. It never goes back.
-func (d *Decider) Clock() time.Duration { return time.Since(d.made) }
-
-// IsDegraded reports whether the store did not decide all of the call, or did not settle it.
-func (c *Call) IsDegraded() bool {
-	return slices.ContainsFunc(c.Settled, func(s Settled) bool { return s.Degraded }) || slices.ContainsFunc(c.Outcomes, func(o Outcome) bool {
-		return slices.ContainsFunc(o.Decisions, func(d bucket.Decision) bool { return d.Degraded })
-	})
 }
 
 // Release ends the use of a call that Decider.Call returned.
@@ -236,43 +169,65 @@ func (c *Call) Reset() bool {
 	return true
 }
 
-// IsShadow reports whether an outcome of the call cannot deny it.
-func (c *Call) IsShadow(o *Outcome) bool { return o.isShadow(c.decider.Modes) }
-
-// IsQuota reports whether an outcome is one of the call's quotas.
-func (c *Call) IsQuota(o *Outcome) bool { return o.isQuota(c.decider.Modes) }
-
-// Decisive returns the limit that speaks for the descriptor, and its decision: the one
-// with the longest retry time among those that denied, else the one with the fewest
-// remaining. It ignores limits that are not enforced for the descriptor. It returns nil
-// if no limit applies.
-func (o *Outcome) Decisive() (*bucket.Limit, bucket.Decision) {
-	best := o.decisiveIndex()
-	if best < 0 {
-		return nil, bucket.Decision{}
-	}
-	return o.Limits[best], o.Decisions[best]
+// isLarge reports whether a call has grown far beyond what most requests need.
+func (c *Call) isLarge() bool {
+	const maxKept = 64 // descriptors, hits
+	return cap(c.Descriptors) > maxKept || cap(c.Hits) > maxKept || cap(c.Entries) > 4*maxKept || cap(c.text) > 16<<10
 }
 
-// decisiveIndex is the index of that limit, or -1.
-func (o *Outcome) decisiveIndex() int {
-	best := -1
-	for i := range o.Decisions {
-		if !o.Enforces(i) {
-			continue
-		}
-		if best < 0 || SpeaksBefore(&o.Decisions[i], &o.Decisions[best]) {
-			best = i
-		}
+// IsFull reports whether the call has as many descriptors as the bounds allow. If so,
+// it counts one more, which is not read: a request costs no more memory than the bounds
+// allow, and Check can still say how many descriptors it had.
+func (c *Call) IsFull() bool {
+	if len(c.Descriptors) < c.decider.Bounds.Descriptors {
+		return false
 	}
-	return best
+	c.MoreDescriptors++
+	return true
 }
 
-// SpeaksBefore reports whether a speaks for a descriptor rather than b: its retry time
-// is longer, or equal and less remains.
-func SpeaksBefore(a, b *bucket.Decision) bool {
-	if a.RetryAfter == b.RetryAfter {
-		return a.Remaining < b.Remaining
+// IsFullOf is IsFull for the entries of d. The descriptor is being read, and its
+// entries begin at start.
+func (c *Call) IsFullOf(d *Descriptor, start int) bool {
+	if len(c.Entries)-start < c.decider.Bounds.Entries {
+		return false
 	}
-	return bucket.IsLonger(a.RetryAfter, b.RetryAfter)
+	d.MoreEntries++
+	return true
+}
+
+// AddDescriptor adds a descriptor that was read, whose entries begin at start.
+func (c *Call) AddDescriptor(d Descriptor, start int) {
+	d.Entries = c.Entries[start:]
+	c.Descriptors = append(c.Descriptors, d)
+}
+
+// SettleEntries gives each descriptor its part of the entries once all are read, since
+// appending may have moved them.
+func (c *Call) SettleEntries() {
+	rest := c.Entries
+	for i := range c.Descriptors {
+		n := len(c.Descriptors[i].Entries)
+		c.Descriptors[i].Entries, rest = rest[:n:n], rest[n:]
+	}
+}
+
+// StoreID is the ID as the store knows it: callers with names have IDs of their own, so that
+// none settles what another took. No name has a zero byte.
+func (c *Call) StoreID() string {
+	if c.Owner == "" {
+		return c.ID
+	}
+	return c.Owner + "\x00" + c.ID
+}
+
+// Cost is what the descriptor of a checked call takes: 0 is a peek, less is a refund.
+func (d *Descriptor) Cost() int64 { return d.cost }
+
+// of returns a limit as it applies to the descriptor.
+func (d *Descriptor) of(l *bucket.Limit) *bucket.Limit {
+	if d.Reports {
+		return l.Reported()
+	}
+	return l
 }

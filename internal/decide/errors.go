@@ -1,6 +1,8 @@
 package decide
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // Error says why a call was not decided, other than by a failure of the store. The text
 // is for the caller: it says where, what was found and what is allowed.
@@ -8,6 +10,9 @@ type Error struct {
 	Kind Kind
 	Text string
 }
+
+// Error implements error.
+func (e *Error) Error() string { return e.Text }
 
 // Kind is what an Error means for the caller.
 type Kind uint8
@@ -24,9 +29,6 @@ const (
 	// was asked.
 	NotReady
 )
-
-// Error implements error.
-func (e *Error) Error() string { return e.Text }
 
 func errorOf(kind Kind, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}

@@ -109,6 +109,20 @@ func (d *Decider) giveBackPart(ctx context.Context, c *Call, part int, g *givenB
 	}
 }
 
+// unreserve takes a take of these hits, which it charged, out of the bills of the call's
+// ID.
+func (d *Decider) unreserve(ctx context.Context, c *Call, hits []bucket.Hit, decisions []bucket.Decision) error {
+	for i := range hits {
+		hits[i].Cost = -hits[i].Cost
+	}
+	settled := make([]bucket.Settled, len(hits))
+	err := d.Store.Settle(ctx, c.StoreID(), hits, settled)
+	for i := range settled {
+		decisions[i].At, decisions[i].Seq = settled[i].At, settled[i].Seq
+	}
+	return err
+}
+
 // GiveBack gives back a take of the call's descriptors. all has what the response said
 // of each limit. It gives back everything, or nothing if a limit has changed since; of a
 // take with an ID what settlements have left of it. The decisions of the call's outcomes
@@ -164,9 +178,19 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken, refunds bo
 	return nil
 }
 
-// countGivenBack counts the cost of the hit on limit j, if the outcome has a rule.
-func (o *Outcome) countGivenBack(j int) {
-	if o.Rule != nil {
-		o.Rule.Counts.Limit(o.LimitName(j), j).GivenBack.Add(uint64(min(max(o.Hits[j].Cost, 0), bucket.MaxRequests)))
+// giveBackHits gives back what the wanted hits of a decided call took, as far as the store
+// answers.
+func (d *Decider) giveBackHits(ctx context.Context, c *Call, wanted func(*bucket.Hit) bool) {
+	var parts [givenBackParts]givenBack
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		for j, d := range o.Decisions {
+			if h := &o.Hits[j]; wanted(h) && c.Taken(o, j).At != 0 {
+				parts[c.partOf(h, d.Degraded)].add(*h, d)
+			}
+		}
+	}
+	for part := range parts {
+		_ = d.giveBackPart(context.WithoutCancel(ctx), c, part, &parts[part])
 	}
 }

@@ -1,11 +1,7 @@
 package decide
 
 import (
-	"context"
-	"time"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
 // The limits of a rule with holders count requests in flight. The value of a descriptor's
@@ -28,9 +24,6 @@ func (c *Call) withoutHolder(entries []bucket.Entry) []bucket.Entry {
 	c.subjects[len(c.subjects)-1].Value = ""
 	return c.subjects[start:len(c.subjects):len(c.subjects)]
 }
-
-// hasHolder reports whether the last entry of the outcome's descriptor names a holder.
-func (o *Outcome) hasHolder() bool { return o.Rule != nil && o.Rule.HasHolders }
 
 // checkHolder refuses a descriptor whose rule has holders if it names none, has a cost
 // that no holder can have, or brings numbers of its own.
@@ -61,44 +54,4 @@ func (c *Call) holdersOnly(o *Outcome) {
 // errRefund is the answer to a refund that is no release, where none are taken.
 func errRefund(i int) error {
 	return errorOf(Forbidden, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
-}
-
-// giveBackHits gives back what the wanted hits of a decided call took, as far as the store
-// answers.
-func (d *Decider) giveBackHits(ctx context.Context, c *Call, wanted func(*bucket.Hit) bool) {
-	var parts [givenBackParts]givenBack
-	for i := range c.Outcomes {
-		o := &c.Outcomes[i]
-		for j, d := range o.Decisions {
-			if h := &o.Hits[j]; wanted(h) && c.Taken(o, j).At != 0 {
-				parts[c.partOf(h, d.Degraded)].add(*h, d)
-			}
-		}
-	}
-	for part := range parts {
-		_ = d.giveBackPart(context.WithoutCancel(ctx), c, part, &parts[part])
-	}
-}
-
-// countHolder counts, for its limit, what became of the slot of a hit that was charged.
-func countHolder(limit *tally.LimitCounts, h *bucket.Hit, d *bucket.Decision) {
-	counts := limit.Holders()
-	switch {
-	case h.Cost < 0:
-		counts.Released[d.Released].Add(1)
-	case d.Renewal == bucket.RenewedSoon:
-		counts.RenewedSoon.Add(1)
-	case d.Renewal == bucket.Renewed:
-		counts.Renewed.Add(1)
-	}
-}
-
-// HeldFor returns how long the holder of limit j of an outcome of the decided call has its
-// slot if it is not heard of again; 0 if the call did not take or renew it.
-func (c *Call) HeldFor(o *Outcome, j int) time.Duration {
-	h, d := &o.Hits[j], &o.Decisions[j]
-	if h.Holder == "" || h.Cost <= 0 || d.At == 0 || !bucket.Due(h, d, !c.Denied) {
-		return 0
-	}
-	return h.Limit.Period
 }

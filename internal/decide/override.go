@@ -94,19 +94,6 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 // signed is a number as one of a limit: what is too large for that is too large for any.
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// override replaces the limits of the rule of descriptor i with the descriptor's own.
-func (c *Call) override(domain *rules.Domain, o *Outcome, i int) error {
-	o.Own = &c.Descriptors[i].Own
-	l, err := c.decider.overrides.get(o.Own.limit(domain, o.Rule))
-	if err != nil {
-		return o.Own.refused(i, err)
-	}
-	n := len(c.overrides)
-	c.overrides = append(c.overrides, l)
-	o.Limits = c.overrides[n : n+1 : n+1]
-	return nil
-}
-
 // refused says in the words of the API which numbers are invalid.
 func (o *Override) refused(i int, err error) error {
 	var spec *bucket.SpecError
@@ -125,6 +112,13 @@ func (o *Override) found(wrong *bucket.SpecError) string {
 		return strconv.FormatUint(o.Burst, 10)
 	}
 	return wrong.Found
+}
+
+func (o ownLimit) make() (*bucket.Limit, error) {
+	if o.byPeriod {
+		return bucket.NewPeriodLimit(o.spec)
+	}
+	return bucket.NewLimit(o.spec)
 }
 
 // overrideCache holds the limits of recent overrides, or why there is none: making one
@@ -178,11 +172,4 @@ func (c *overrideCache) keep(own ownLimit, l madeLimit) madeLimit {
 	}
 	c.recent[own] = l
 	return l
-}
-
-func (o ownLimit) make() (*bucket.Limit, error) {
-	if o.byPeriod {
-		return bucket.NewPeriodLimit(o.spec)
-	}
-	return bucket.NewLimit(o.spec)
 }

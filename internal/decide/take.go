@@ -1,0 +1,142 @@
+package decide
+
+import (
+	"context"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+)
+
+// storeMethod is Take or Check of a store.
+type storeMethod = func(context.Context, []bucket.Hit, []bucket.Decision) error
+
+// take decides the hits of a call with a method of the store, and gives each outcome
+// its decisions.
+func (c *Call) take(ctx context.Context, method storeMethod) error {
+	if err := c.decider.Refuses(); err != nil {
+		return err
+	}
+	c.makeDecisions()
+	if c.chargesUse() {
+		// A caller that reports what was used does not wait long for the answer: Envoy
+		// gives up after 20 ms by default. The use is charged anyway, within the
+		// store's own time.
+		ctx = context.WithoutCancel(ctx)
+	}
+	var err error
+	if c.hasRefusal {
+		err = c.takeBesideRefusals(ctx, method)
+	} else {
+		err = method(ctx, c.Hits, c.decisions)
+	}
+	if err == nil {
+		c.endTake()
+	}
+	return err
+}
+
+// reserve is the store's Reserve for the ID of a call, as a method like its Take.
+func (d *Decider) reserve(c *Call) storeMethod {
+	return func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+		return d.Store.Reserve(ctx, c.reservation(), hits, decisions)
+	}
+}
+
+func (c *Call) reservation() bucket.Reservation {
+	if c.ID == "" {
+		return bucket.Reservation{}
+	}
+	return bucket.Reservation{ID: c.StoreID(), Lasts: c.SettleWithin}
+}
+
+// makeDecisions makes a decision for each hit.
+func (c *Call) makeDecisions() {
+	c.decisions = append(c.decisions[:0], make([]bucket.Decision, len(c.Hits))...)
+}
+
+// chargesUse reports whether all hits are charged even if they are denied.
+func (c *Call) chargesUse() bool {
+	for i := range c.Hits {
+		if h := &c.Hits[i]; !h.Limit.ChargedAnyway(h.Cost) {
+			return false
+		}
+	}
+	return true
+}
+
+// takeBesideRefusals calls a method of the store for a call with refused outcomes. It
+// does not ask the store about those: a refusal holds while the store is away. If one
+// of them denies the call, what was already used is charged, and the rest is only
+// looked at.
+func (c *Call) takeBesideRefusals(ctx context.Context, method storeMethod) error {
+	now, hits, decisions := c.decider.Now(), c.Hits, c.decisions
+	var asked, used []int
+	denied := false
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		for j := range o.Hits {
+			switch h, n := &o.Hits[j], o.First+j; {
+			case o.Refusal != NotRefused && j == 0:
+				decisions[n] = o.refused(now)
+				denied = denied || o.Role == bucket.Enforced
+			case h.Limit.ChargedAnyway(h.Cost):
+				used = append(used, n)
+			default:
+				asked = append(asked, n)
+			}
+		}
+	}
+	if !denied { // all refusals are in shadow
+		asked = append(asked, used...)
+		return decideSome(ctx, method, pick(hits, asked), asked, decisions)
+	}
+	charged := pick(hits, used)
+	for i := range charged {
+		charged[i].Role = bucket.Aside // whatever the others get
+	}
+	if err := decideSome(ctx, method, charged, used, decisions); err != nil {
+		return err
+	}
+	// The request is denied, whatever the store would say.
+	_ = decideSome(ctx, c.decider.Store.Check, pick(hits, asked), asked, decisions)
+	return nil
+}
+
+// pick returns copies of the hits with these indexes.
+func pick(hits []bucket.Hit, which []int) []bucket.Hit {
+	some := make([]bucket.Hit, len(which))
+	for i, n := range which {
+		some[i] = hits[n]
+	}
+	return some
+}
+
+// decideSome calls a method of a store with some of the hits of a call, and puts the
+// decisions where the call has these hits: at the indexes which.
+func decideSome(ctx context.Context, method storeMethod, some []bucket.Hit, which []int, decisions []bucket.Decision) error {
+	if len(some) == 0 {
+		return nil
+	}
+	got := make([]bucket.Decision, len(some))
+	if err := method(ctx, some, got); err != nil {
+		return err
+	}
+	for i, n := range which {
+		decisions[n] = got[i]
+	}
+	return nil
+}
+
+// endTake gives the call and its outcomes what the store decided.
+func (c *Call) endTake() {
+	c.Denied = !bucket.GroupAllowed(c.Hits, c.decisions)
+	c.giveDecisions()
+}
+
+// giveDecisions gives each outcome the decisions of its limits.
+func (c *Call) giveDecisions() {
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		end := o.First + len(o.Hits)
+		o.Decisions = c.decisions[o.First:end:end]
+	}
+}
