@@ -1323,7 +1323,7 @@ type ExplainResponse struct {
 	// When the same request would pass if nobody else takes; not there if it would
 	// pass now, or can never.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// Whether it may pass later, but nobody knows when.
+	// Whether it may pass later, at a time that is unknown.
 	RetryUnknown bool `protobuf:"varint,7,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
 	// Whether the states are the store's; if not, they are those that a failure of
 	// the store leaves.
@@ -1670,8 +1670,8 @@ type ExplainedLimit struct {
 	Remaining uint64 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// When it would allow this cost; not there if it would now, or never can.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// Whether nobody knows when it would allow this cost: when somebody releases, or
-	// after free_at_latest if nobody renews or takes.
+	// Whether it is unknown when it would allow this cost: once a slot is released, or
+	// after free_at_latest if none is renewed or taken.
 	RetryUnknown bool                 `protobuf:"varint,6,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
 	FreeAtLatest *durationpb.Duration `protobuf:"bytes,7,opt,name=free_at_latest,json=freeAtLatest,proto3" json:"free_at_latest,omitempty"`
 	// When it is full again if left alone.
