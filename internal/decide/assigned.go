@@ -9,14 +9,14 @@ import (
 // assigned returns what is assigned to the descriptor; table has the assignments of its
 // domain, and is nil if there are none. If the last entry names a holder, the own numbers
 // are those of the entries before it.
-func (d *Descriptor) assigned(table *assign.DomainTable, hasHolder bool, now func() int64) (found assign.Found) {
+func (asked *Descriptor) assigned(table *assign.DomainTable, hasHolder bool, now func() int64) (found assign.Found) {
 	switch {
-	case d.Found != nil:
-		found = *d.Found
+	case asked.Found != nil:
+		found = *asked.Found
 	case table != nil:
-		found = table.Find(d.Entries, now)
+		found = table.Find(asked.Entries, now)
 		if hasHolder {
-			subject := table.Find(d.Entries[:len(d.Entries)-1], now)
+			subject := table.Find(asked.Entries[:len(asked.Entries)-1], now)
 			found.Own, found.Now = subject.Own, subject.Now
 		}
 	}

@@ -30,7 +30,7 @@ type Call struct {
 type use struct {
 	Size     int // of the message
 	textSize int // of the domain, the ID and the entries, once checked
-	// HitsCharged is set where somebody has charged HitBytes already.
+	// HitsCharged is set once HitBytes are charged.
 	HitsCharged bool
 
 	Domain     string
@@ -44,7 +44,7 @@ type use struct {
 	IsSettlement bool
 	Settled      []Settled
 
-	found *rules.Domain // nil if no limits have the domain
+	rulesOfDomain *rules.Domain // nil if no limits have the domain
 	// Rules are those that the call was matched with, or nil.
 	Rules *rules.Set
 
@@ -72,8 +72,6 @@ type use struct {
 	hasHolders             bool // one of the hits has a holder
 	onlyReleases           bool // refunds are not taken, except those that release a slot
 	Denied                 bool
-	// IsPeek is set on a call that passed and whose hits all cost 0.
-	IsPeek bool
 }
 
 // Descriptor is one list of entries of a call, and how it is charged.
@@ -186,20 +184,20 @@ func (c *Call) IsFull() bool {
 	return true
 }
 
-// IsFullOf is IsFull for the entries of d. The descriptor is being read, and its
-// entries begin at start.
-func (c *Call) IsFullOf(d *Descriptor, start int) bool {
+// IsFullOf is IsFull for the entries of a descriptor that is being read. They begin at
+// start.
+func (c *Call) IsFullOf(asked *Descriptor, start int) bool {
 	if len(c.Entries)-start < c.decider.Bounds.Entries {
 		return false
 	}
-	d.MoreEntries++
+	asked.MoreEntries++
 	return true
 }
 
 // AddDescriptor adds a descriptor that was read, whose entries begin at start.
-func (c *Call) AddDescriptor(d Descriptor, start int) {
-	d.Entries = c.Entries[start:]
-	c.Descriptors = append(c.Descriptors, d)
+func (c *Call) AddDescriptor(asked Descriptor, start int) {
+	asked.Entries = c.Entries[start:]
+	c.Descriptors = append(c.Descriptors, asked)
 }
 
 // SettleEntries gives each descriptor its part of the entries once all are read, since
@@ -222,11 +220,11 @@ func (c *Call) StoreID() string {
 }
 
 // Cost is what the descriptor of a checked call takes: 0 is a peek, less is a refund.
-func (d *Descriptor) Cost() int64 { return d.cost }
+func (asked *Descriptor) Cost() int64 { return asked.cost }
 
-// of returns a limit as it applies to the descriptor.
-func (d *Descriptor) of(l *bucket.Limit) *bucket.Limit {
-	if d.Reports {
+// limit returns a limit as it applies to the descriptor.
+func (asked *Descriptor) limit(l *bucket.Limit) *bucket.Limit {
+	if asked.Reports {
 		return l.Reported()
 	}
 	return l

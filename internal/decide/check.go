@@ -61,16 +61,16 @@ func (c *Call) Check(refunds bool) error {
 
 // cost returns what a descriptor takes: its own hits, else those of the request,
 // where 0 and unset mean 1.
-func (c *Call) cost(d *Descriptor) int64 {
+func (c *Call) cost(asked *Descriptor) int64 {
 	if c.Releases {
 		return -1
 	}
 	hits := uint64(max(1, c.HitsAddend))
-	if d.HasHitsAddend {
-		hits = d.HitsAddend
+	if asked.HasHitsAddend {
+		hits = asked.HitsAddend
 	}
 	cost := int64(min(hits, bucket.MaxCost))
-	if d.Refund {
+	if asked.Refund {
 		return -cost
 	}
 	return cost
@@ -97,15 +97,15 @@ func (c *Call) checkID() error {
 
 // checkCosts refuses a settlement that does not say what was used.
 func (c *Call) checkCosts() error {
-	any := false
+	saysCost := false
 	for i := range c.Descriptors {
-		d := &c.Descriptors[i]
-		if d.HasHitsAddend && d.HitsAddend > bucket.MaxCost {
-			return errorOf(Invalid, "descriptors[%d].cost: found %d; allowed: 0 to %d, what was used", i, d.HitsAddend, int64(bucket.MaxCost))
+		asked := &c.Descriptors[i]
+		if asked.HasHitsAddend && asked.HitsAddend > bucket.MaxCost {
+			return errorOf(Invalid, "descriptors[%d].cost: found %d; allowed: 0 to %d, what was used", i, asked.HitsAddend, int64(bucket.MaxCost))
 		}
-		any = any || d.HasHitsAddend
+		saysCost = saysCost || asked.HasHitsAddend
 	}
-	if !any {
+	if !saysCost {
 		return errorOf(Invalid, "descriptors: found no cost; a settlement says in the cost of a descriptor what was used, 0 for nothing")
 	}
 	return nil

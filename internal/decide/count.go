@@ -7,20 +7,17 @@ import (
 
 // count counts the outcome of each descriptor of a decided call.
 func (d *Decider) count(c *Call) {
-	unknown, isPeek := uint64(0), len(c.Hits) > 0 && !c.Denied
+	unknown := uint64(0)
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		result := c.ResultOf(o)
-		for j := range o.Hits {
-			isPeek = isPeek && o.Hits[j].Cost == 0
-		}
 		switch {
 		case o.Rule != nil:
 		case o.Own != nil:
 			d.OwnLimits.add(result == tally.Allowed)
 			continue
-		case c.found != nil:
-			c.found.WithoutRule.Add(result)
+		case c.rulesOfDomain != nil:
+			c.rulesOfDomain.WithoutRule.Add(result)
 			continue
 		default:
 			unknown++
@@ -36,9 +33,8 @@ func (d *Decider) count(c *Call) {
 			counts.AddHits(d.Hits.parts(o, !c.Denied))
 		}
 	}
-	c.IsPeek = isPeek
-	if c.ID != "" {
-		d.countReserved(c)
+	if d.Settlements != nil && c.IsReserved() {
+		d.Settlements.Reserved.Inc()
 	}
 	if unknown > 0 {
 		d.UnknownDomains.Add(unknown)
@@ -51,7 +47,6 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 	for j := range o.Hits {
 		h, decision := &o.Hits[j], &o.Decisions[j]
 		counts := o.Rule.Counts.Limit(o.LimitName(j), j)
-		// No limit is higher.
 		cost := min(h.Cost, bucket.MaxRequests)
 		charged := bucket.Due(h, decision, !denied)
 		if h.Holder != "" && charged {
@@ -72,38 +67,23 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 }
 
 // countHolder counts, for its limit, what became of the slot of a hit that was charged.
-func countHolder(limit *tally.LimitCounts, h *bucket.Hit, d *bucket.Decision) {
+func countHolder(limit *tally.LimitCounts, h *bucket.Hit, decision *bucket.Decision) {
 	counts := limit.Holders()
 	switch {
 	case h.Cost < 0:
-		counts.Released[d.Released].Add(1)
-	case d.Renewal == bucket.RenewedSoon:
+		counts.Released[decision.Released].Add(1)
+	case decision.Renewal == bucket.RenewedSoon:
 		counts.RenewedSoon.Add(1)
-	case d.Renewal == bucket.Renewed:
+	case decision.Renewal == bucket.Renewed:
 		counts.Renewed.Add(1)
-	}
-}
-
-// countReserved counts a decided call with an ID.
-func (d *Decider) countReserved(c *Call) {
-	if d.Settlements != nil && c.IsReserved() {
-		d.Settlements.Reserved.Inc()
 	}
 }
 
 // countSettled counts a settlement, and in the rules the costs that were returned and
 // added. Who had the most counts what was added, as a charge, and never less.
 func (d *Decider) countSettled(c *Call) {
-	if n := d.Settlements; n != nil {
-		switch {
-		case !c.IsSettled():
-			n.Unknown.Inc()
-		case c.IsShared():
-			n.Shared.Inc()
-			fallthrough
-		default:
-			n.Settled.Inc()
-		}
+	if d.Settlements != nil {
+		d.Settlements.add(c)
 	}
 	used := int64(0) // what was added to at least one limit of the descriptor
 	for i := range c.Settled {
@@ -122,6 +102,18 @@ func (d *Decider) countSettled(c *Call) {
 			d.Tops.add(o.Rule, o.Subject, c.Began, false, used)
 			used = 0
 		}
+	}
+}
+
+// add counts a settlement.
+func (n *SettlementCounts) add(c *Call) {
+	if !c.IsSettled() {
+		n.Unknown.Inc()
+		return
+	}
+	n.Settled.Inc()
+	if c.IsShared() {
+		n.Shared.Inc()
 	}
 }
 

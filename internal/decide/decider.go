@@ -76,7 +76,7 @@ type Results struct{ allowed, denied prometheus.Counter }
 
 // NewResults returns the counters of a metric with the label result.
 func NewResults(counter *prometheus.CounterVec) Results {
-	return Results{counter.WithLabelValues("allowed"), counter.WithLabelValues("denied")}
+	return Results{allowed: counter.WithLabelValues("allowed"), denied: counter.WithLabelValues("denied")}
 }
 
 func (r *Results) add(allowed bool) {

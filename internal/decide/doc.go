@@ -9,7 +9,7 @@
 // the rules and the assignments, and makes hits with their keys, costs and roles.
 // Decide asks the store, and counts in each rule the outcomes of its descriptors and
 // what each limit said; with metrics.names: envoyproxy also the hits, in parts
-// (hits.go); and who was denied and who used the most, in the rule's top.Top (tops.go).
+// (hit_counting.go); and who was denied and who used the most, in the rule's top.Top (tops.go).
 //
 // # Looks and resets
 //

@@ -25,11 +25,10 @@ const (
 	Forbidden
 	// Changed: the limits are no longer those that the call refers to.
 	Changed
-	// NotReady: limits or assignments are not loaded yet, or the store does not tell what
-	// was asked.
+	// NotReady: limits or assignments are not loaded yet, or the store did not answer.
 	NotReady
 )
 
 func errorOf(kind Kind, format string, args ...any) error {
-	return &Error{kind, fmt.Sprintf(format, args...)}
+	return &Error{Kind: kind, Text: fmt.Sprintf(format, args...)}
 }

@@ -21,12 +21,12 @@ type Taken struct {
 
 // Taken identifies the take of limit j of an outcome of the decided call.
 func (c *Call) Taken(o *Outcome, j int) Taken {
-	h, d := &o.Hits[j], &o.Decisions[j]
-	if d.At == 0 || !bucket.Charged(h, d, !c.Denied) {
+	h, decision := &o.Hits[j], &o.Decisions[j]
+	if decision.At == 0 || !bucket.Charged(h, decision, !c.Denied) {
 		return Taken{}
 	}
-	t := Taken{d.At, TakenBy(h) ^ uint64(d.Share)}
-	if d.Degraded {
+	t := Taken{At: decision.At, By: TakenBy(h) ^ uint64(decision.Share)}
+	if decision.Degraded {
 		t.At = -t.At
 	}
 	return t
@@ -39,17 +39,17 @@ func TakenBy(h *bucket.Hit) uint64 { return xxhash.Sum64(h.Key) ^ h.Limit.Finger
 
 // decision returns the decision of the take. It reports false if the hit's limit
 // has changed since.
-func (t Taken) decision(h *bucket.Hit, since int64) (d bucket.Decision, ok bool) {
-	d = bucket.Decision{At: max(t.At, -t.At), Degraded: t.At < 0}
-	if d.At < since {
-		return d, false
+func (t Taken) decision(h *bucket.Hit, since int64) (decision bucket.Decision, ok bool) {
+	decision = bucket.Decision{At: max(t.At, -t.At), Degraded: t.At < 0}
+	if decision.At < since {
+		return decision, false
 	}
 	if t.By == 0 {
-		return d, true
+		return decision, true
 	}
 	share := t.By ^ TakenBy(h)
-	d.Share = uint32(share)
-	return d, share == 0 || d.Degraded && share <= math.MaxUint32
+	decision.Share = uint32(share)
+	return decision, share == 0 || decision.Degraded && share <= math.MaxUint32
 }
 
 // since returns the moment from which the limits of outcome i are known to be as they
@@ -58,7 +58,7 @@ func (c *Call) since(i int) int64 {
 	if rule := c.Outcomes[i].Rule; rule != nil {
 		return rule.Since
 	}
-	return c.found.Since
+	return c.rulesOfDomain.Since
 }
 
 // errLimitsChanged is the answer to a give-back of a take by other limits.
@@ -67,61 +67,6 @@ var errLimitsChanged = errorOf(Changed,
 
 // errGiveBacks is the answer to a give-back where none are taken.
 var errGiveBacks = errorOf(Forbidden, "give-backs are not taken here (setting api.refunds)")
-
-// givenBack are takes that go back to the store together.
-type givenBack struct {
-	hits      []bucket.Hit
-	decisions []bucket.Decision
-}
-
-func (g *givenBack) add(h bucket.Hit, d bucket.Decision) {
-	h.Role = bucket.Aside // each was charged by itself
-	g.hits, g.decisions = append(g.hits, h), append(g.decisions, d)
-}
-
-// What goes back has four parts: what the store took, and what a fallback took; and the
-// same for the slots of a take with an ID, which has no bills for them.
-const (
-	givenBackParts = 4
-	ofFallback     = 1
-	ofSlots        = 2
-)
-
-func (c *Call) partOf(h *bucket.Hit, degraded bool) (part int) {
-	if degraded {
-		part += ofFallback
-	}
-	if c.ID != "" && h.Holder != "" {
-		part += ofSlots
-	}
-	return part
-}
-
-// giveBackPart gives back a part of what a call took.
-func (d *Decider) giveBackPart(ctx context.Context, c *Call, part int, g *givenBack) error {
-	switch {
-	case len(g.hits) == 0:
-		return nil
-	case c.ID != "" && part < ofSlots: // a settlement would give it back again
-		return d.unreserve(ctx, c, g.hits, g.decisions)
-	default:
-		return d.Store.GiveBack(ctx, g.hits, g.decisions)
-	}
-}
-
-// unreserve takes a take of these hits, which it charged, out of the bills of the call's
-// ID.
-func (d *Decider) unreserve(ctx context.Context, c *Call, hits []bucket.Hit, decisions []bucket.Decision) error {
-	for i := range hits {
-		hits[i].Cost = -hits[i].Cost
-	}
-	settled := make([]bucket.Settled, len(hits))
-	err := d.Store.Settle(ctx, c.StoreID(), hits, settled)
-	for i := range settled {
-		decisions[i].At, decisions[i].Seq = settled[i].At, settled[i].Seq
-	}
-	return err
-}
 
 // GiveBack gives back a take of the call's descriptors. all has what the response said
 // of each limit. It gives back everything, or nothing if a limit has changed since; of a
@@ -132,65 +77,139 @@ func (d *Decider) GiveBack(ctx context.Context, c *Call, all []Taken, refunds bo
 	if err := d.Match(c); err != nil {
 		return err
 	}
-	if len(all) != len(c.Hits) {
-		return errLimitsChanged
-	}
-	type place struct {
-		of    *Outcome
-		limit int
-	}
-	var parts [givenBackParts]givenBack
-	var places [givenBackParts][]place // where their hits are
-	for i := range c.Outcomes {
-		o := &c.Outcomes[i]
-		for j, h := range o.Hits {
-			t := all[o.First+j]
-			if t.At == 0 {
-				continue
-			}
-			if !refunds && !h.Limit.Algorithm.HasHolders() {
-				return errGiveBacks
-			}
-			decision, ok := t.decision(&h, c.since(i))
-			if !ok {
-				return errLimitsChanged
-			}
-			part := c.partOf(&h, decision.Degraded)
-			parts[part].add(h, decision)
-			places[part] = append(places[part], place{o, j})
-		}
+	parts, err := c.partsOf(all, refunds)
+	if err != nil {
+		return err
 	}
 	if err := d.Refuses(); err != nil {
 		return err
 	}
-	c.decisions = append(c.decisions, make([]bucket.Decision, len(c.Hits))...)
+	c.makeDecisions()
 	c.giveDecisions()
-	for part := range parts {
-		if err := d.giveBackPart(ctx, c, part, &parts[part]); err != nil {
+	for which := range parts {
+		if err := d.giveBackPart(ctx, c, which, &parts[which]); err != nil {
 			return err
 		}
-		for i, at := range places[part] {
-			d := &parts[part].decisions[i]
-			at.of.Decisions[at.limit] = bucket.Decision{At: d.At, Seq: d.Seq, Degraded: d.Degraded}
-			at.of.countGivenBack(at.limit)
-		}
+		parts[which].applyDecisions()
 	}
 	return nil
 }
 
-// giveBackHits gives back what the wanted hits of a decided call took, as far as the store
+// freeNewSlots gives back the slots that a decided call newly took, as far as the store
 // answers.
-func (d *Decider) giveBackHits(ctx context.Context, c *Call, wanted func(*bucket.Hit) bool) {
-	var parts [givenBackParts]givenBack
+func (d *Decider) freeNewSlots(ctx context.Context, c *Call) {
+	var parts takenParts
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		for j, d := range o.Decisions {
-			if h := &o.Hits[j]; wanted(h) && c.Taken(o, j).At != 0 {
-				parts[c.partOf(h, d.Degraded)].add(*h, d)
+		for j := range o.Decisions {
+			if h := &o.Hits[j]; h.Holder != "" && c.Taken(o, j).At != 0 {
+				parts[c.partOf(h, o.Decisions[j].Degraded)].add(o, j, o.Decisions[j])
 			}
 		}
 	}
-	for part := range parts {
-		_ = d.giveBackPart(context.WithoutCancel(ctx), c, part, &parts[part])
+	for which := range parts {
+		_ = d.giveBackPart(context.WithoutCancel(ctx), c, which, &parts[which])
+	}
+}
+
+// takenParts are the parts of a take that go back to the store by themselves: what the store
+// took, and what a fallback took; and the same for the slots of a take with an ID, which has
+// no bills for them.
+type takenParts [4]takenPart
+
+// Bits of the index of a part.
+const (
+	ofFallback = 1
+	ofSlots    = 2
+)
+
+// takenPart are hits that go back to the store together.
+type takenPart struct {
+	hits      []bucket.Hit
+	decisions []bucket.Decision
+	places    []hitPlace
+}
+
+// hitPlace is where a call has a hit.
+type hitPlace struct {
+	outcome *Outcome
+	limit   int
+}
+
+// partsOf splits a take of a matched call.
+func (c *Call) partsOf(all []Taken, refunds bool) (parts takenParts, _ error) {
+	if len(all) != len(c.Hits) {
+		return parts, errLimitsChanged
+	}
+	for i := range c.Outcomes {
+		o := &c.Outcomes[i]
+		for j := range o.Hits {
+			h, taken := &o.Hits[j], all[o.First+j]
+			if taken.At == 0 {
+				continue
+			}
+			if !refunds && !h.Limit.Algorithm.HasHolders() {
+				return parts, errGiveBacks
+			}
+			decision, ok := taken.decision(h, c.since(i))
+			if !ok {
+				return parts, errLimitsChanged
+			}
+			parts[c.partOf(h, decision.Degraded)].add(o, j, decision)
+		}
+	}
+	return parts, nil
+}
+
+// partOf returns the index of the part that has a hit.
+func (c *Call) partOf(h *bucket.Hit, degraded bool) (which int) {
+	if degraded {
+		which |= ofFallback
+	}
+	if c.ID != "" && h.Holder != "" {
+		which |= ofSlots
+	}
+	return which
+}
+
+func (p *takenPart) add(o *Outcome, j int, taken bucket.Decision) {
+	h := o.Hits[j]
+	h.Role = bucket.Aside // each was charged by itself
+	p.hits = append(p.hits, h)
+	p.decisions = append(p.decisions, taken)
+	p.places = append(p.places, hitPlace{outcome: o, limit: j})
+}
+
+// giveBackPart gives back a part of what a call took.
+func (d *Decider) giveBackPart(ctx context.Context, c *Call, which int, p *takenPart) error {
+	switch {
+	case len(p.hits) == 0:
+		return nil
+	case c.ID != "" && which < ofSlots: // a settlement would give it back again
+		return d.unreserve(ctx, c, p)
+	default:
+		return d.Store.GiveBack(ctx, p.hits, p.decisions)
+	}
+}
+
+// unreserve takes a part of a take out of the bills of the call's ID.
+func (d *Decider) unreserve(ctx context.Context, c *Call, p *takenPart) error {
+	for i := range p.hits {
+		p.hits[i].Cost = -p.hits[i].Cost
+	}
+	settled := make([]bucket.Settled, len(p.hits))
+	err := d.Store.Settle(ctx, c.StoreID(), p.hits, settled)
+	for i := range settled {
+		p.decisions[i].At, p.decisions[i].Seq = settled[i].At, settled[i].Seq
+	}
+	return err
+}
+
+// applyDecisions notes in the outcomes when the part was given back, and counts it.
+func (p *takenPart) applyDecisions() {
+	for i, at := range p.places {
+		given := &p.decisions[i]
+		at.outcome.Decisions[at.limit] = bucket.Decision{At: given.At, Seq: given.Seq, Degraded: given.Degraded}
+		at.outcome.countGivenBack(at.limit)
 	}
 }

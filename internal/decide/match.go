@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
@@ -17,58 +18,16 @@ func (d *Decider) Match(c *Call) error {
 }
 
 func (d *Decider) match(c *Call) error {
-	rules, err := d.inForce()
+	inForce, err := d.inForce()
 	if err != nil {
 		return err
 	}
-	domain, assigned := rules.Domain(c.Domain), d.Assigned.Domain(c.Domain)
-	c.Rules, c.found = rules, domain
+	c.Rules, c.rulesOfDomain = inForce, inForce.Domain(c.Domain)
+	assigned := d.Assigned.Domain(c.Domain)
 	for i := range c.Descriptors {
 		c.Outcomes = append(c.Outcomes, Outcome{})
-		o, asked := &c.Outcomes[i], &c.Descriptors[i]
-		if domain != nil {
-			o.Rule = domain.Match(asked.Entries)
-		}
-		c.nameSubject(i)
-		if c.onlyReleases && asked.Refund && !o.hasHolder() && !c.Releases {
-			return errRefund(i)
-		}
-		if domain == nil {
-			continue
-		}
-		found := asked.assigned(assigned, o.hasHolder(), d.Now)
-		missing := o.Rule == nil
-		if !missing && o.Rule.Plans != nil {
-			o.Rule, missing = d.planOf(domain, o.Rule.Plans, found.Plan)
-		}
-		if r := o.Rule; r != nil {
-			o.Limits = r.Limits
-			c.hasReplacing = c.hasReplacing || len(r.Replaces) > 0
-			c.hasRoles = c.hasRoles || r.ShadowMode || r.QuotaMode
-		}
-		if found.Own != nil {
-			c.assign(o, found.Own, found.Now)
-		}
-		if c.Releases {
-			c.holdersOnly(o)
-		}
-		if o.hasHolder() && len(o.Limits) > 0 {
-			if err := c.checkHolder(i); err != nil {
-				return err
-			}
-		}
-		if c.Releases {
-			continue // whatever is said of the descriptor
-		}
-		if asked.Own.Set {
-			if err := c.override(domain, o, i); err != nil {
-				return err
-			}
-		} else if missing && d.DeniesUnmatched(domain) && !c.IsSettlement {
-			c.refuse(i, Unmatched, 0)
-		}
-		if found.Blocked != nil && !c.IsSettlement {
-			c.refuse(i, Blocked, found.Blocked.BlockEnd())
+		if err := d.matchDescriptor(c, i, assigned); err != nil {
+			return err
 		}
 	}
 	if c.hasReplacing {
@@ -77,17 +36,75 @@ func (d *Decider) match(c *Call) error {
 	if c.hasRoles || d.Modes.giveRoles() {
 		c.giveRoles(d.Modes)
 	}
-	c.addHits(domain)
+	c.addHits()
 	c.settleQuotas()
 	return nil
 }
 
+// matchDescriptor finds the rule and the limits of descriptor i. assigned has what is
+// assigned in the domain, and may be nil.
+func (d *Decider) matchDescriptor(c *Call, i int, assigned *assign.DomainTable) error {
+	o, asked := &c.Outcomes[i], &c.Descriptors[i]
+	domain := c.rulesOfDomain
+	if domain != nil {
+		o.Rule = domain.Match(asked.Entries)
+	}
+	c.nameSubject(i)
+	if c.onlyReleases && asked.Refund && !o.hasHolder() && !c.Releases {
+		return errRefund(i)
+	}
+	if domain == nil {
+		return nil
+	}
+	found := asked.assigned(assigned, o.hasHolder(), d.Now)
+	isUnmatched := o.Rule == nil
+	if !isUnmatched && o.Rule.Plans != nil {
+		o.Rule, isUnmatched = d.planOf(domain, o.Rule.Plans, found.Plan)
+	}
+	if o.Rule != nil {
+		c.useLimitsOf(o, o.Rule)
+	}
+	if found.Own != nil {
+		c.assign(o, found.Own, found.Now)
+	}
+	if c.Releases {
+		c.holdersOnly(o)
+	}
+	if o.hasHolder() && len(o.Limits) > 0 {
+		if err := c.checkHolder(i); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.Releases:
+		return nil // whatever the descriptor brings, and whether it is blocked
+	case asked.Own.Set:
+		if err := c.override(i); err != nil {
+			return err
+		}
+	case isUnmatched && d.DeniesUnmatched(domain) && !c.IsSettlement:
+		c.refuse(i, Unmatched, 0)
+	}
+	if found.Blocked != nil && !c.IsSettlement {
+		c.refuse(i, Blocked, found.Blocked.BlockEnd())
+	}
+	return nil
+}
+
+// useLimitsOf gives an outcome the limits of its rule.
+func (c *Call) useLimitsOf(o *Outcome, r *rules.Rule) {
+	o.Limits = r.Limits
+	c.hasReplacing = c.hasReplacing || len(r.Replaces) > 0
+	c.hasRoles = c.hasRoles || r.ShadowMode || r.QuotaMode
+}
+
 // override replaces the limits of the rule of descriptor i with the descriptor's own.
-func (c *Call) override(domain *rules.Domain, o *Outcome, i int) error {
-	o.Own = &c.Descriptors[i].Own
-	l, err := c.decider.overrides.get(o.Own.limit(domain, o.Rule))
+func (c *Call) override(i int) error {
+	o, own := &c.Outcomes[i], &c.Descriptors[i].Own
+	o.Own = own
+	l, err := c.decider.overrides.get(own.limit(c.rulesOfDomain, o.Rule))
 	if err != nil {
-		return o.Own.refused(i, err)
+		return own.refused(i, err)
 	}
 	n := len(c.overrides)
 	c.overrides = append(c.overrides, l)

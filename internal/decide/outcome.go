@@ -150,7 +150,7 @@ const (
 	FromRequest
 )
 
-// Source tells where the numbers of one of the outcome's limits come from.
+// Source returns where the numbers of a limit of the outcome come from.
 func (o *Outcome) Source(l *bucket.Limit) Source {
 	switch {
 	case o.Own != nil:

@@ -91,7 +91,7 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 	return own
 }
 
-// signed is a number as one of a limit: what is too large for that is too large for any.
+// signed returns a number of a limit: numbers beyond the largest are refused as that is.
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // refused says in the words of the API which numbers are invalid.
@@ -114,11 +114,11 @@ func (o *Override) found(wrong *bucket.SpecError) string {
 	return wrong.Found
 }
 
-func (o ownLimit) make() (*bucket.Limit, error) {
-	if o.byPeriod {
-		return bucket.NewPeriodLimit(o.spec)
+func (own ownLimit) make() (*bucket.Limit, error) {
+	if own.byPeriod {
+		return bucket.NewPeriodLimit(own.spec)
 	}
-	return bucket.NewLimit(o.spec)
+	return bucket.NewLimit(own.spec)
 }
 
 // overrideCache holds the limits of recent overrides, or why there is none: making one
@@ -142,34 +142,34 @@ type madeLimit struct {
 const cachedOverrides = 5000
 
 // get returns the limit, or the error of making it.
-func (c *overrideCache) get(own ownLimit) (*bucket.Limit, error) {
-	c.mu.RLock()
-	l, isRecent := c.recent[own]
+func (cache *overrideCache) get(own ownLimit) (*bucket.Limit, error) {
+	cache.mu.RLock()
+	l, isRecent := cache.recent[own]
 	isKnown := isRecent
 	if !isRecent {
-		l, isKnown = c.older[own]
+		l, isKnown = cache.older[own]
 	}
-	c.mu.RUnlock()
+	cache.mu.RUnlock()
 	if isRecent {
 		return l.limit, l.err
 	}
 	if !isKnown {
-		l.limit, l.err = own.make() // while nobody waits
+		l.limit, l.err = own.make() // without the lock
 	}
-	l = c.keep(own, l)
+	l = cache.keep(own, l)
 	return l.limit, l.err
 }
 
 // keep returns the limit that is cached, which is l if there was none.
-func (c *overrideCache) keep(own ownLimit, l madeLimit) madeLimit {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if first, ok := c.recent[own]; ok {
+func (cache *overrideCache) keep(own ownLimit, l madeLimit) madeLimit {
+	cache.mu.Lock()
+	defer cache.mu.Unlock()
+	if first, ok := cache.recent[own]; ok {
 		return first // equal limits are one
 	}
-	if c.recent == nil || len(c.recent) == cachedOverrides {
-		c.recent, c.older = make(map[ownLimit]madeLimit), c.recent
+	if cache.recent == nil || len(cache.recent) == cachedOverrides {
+		cache.recent, cache.older = make(map[ownLimit]madeLimit), cache.recent
 	}
-	c.recent[own] = l
+	cache.recent[own] = l
 	return l
 }

@@ -30,7 +30,7 @@ func (c *Call) refuse(i int, why Refusal, until int64) {
 	o, asked := &c.Outcomes[i], &c.Descriptors[i]
 	limits := refusals[why]
 	for _, l := range o.Limits {
-		if asked.of(l).ChargedAnyway(asked.cost) {
+		if asked.limit(l).ChargedAnyway(asked.cost) {
 			limits = append(limits, l)
 		}
 	}

@@ -31,8 +31,8 @@ type Resettable struct {
 
 // Resettable returns the states of a subject: of all limits of its rule, whatever plan
 // is in force, or of the one that limit names. They do not include the states of limits
-// that requests bring with a period that no limit of the rule has: nobody knows these
-// periods. Its error is Invalid if there is no such domain or limit.
+// that requests bring with a period that no limit of the rule has, since these periods are
+// not known. Its error is Invalid if there is no such domain or limit.
 func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
 	inForce := d.Live.Rules()
 	if inForce == nil {
@@ -47,33 +47,13 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 	if rule == nil {
 		return Resettable{Idle: fmt.Sprintf("no rule is for the descriptor %s, so it has no limit to reset", words.Entries(entries)), Hints: hints}, nil
 	}
-	plans := []*rules.Rule{rule}
-	if rule.Plans != nil {
-		plans = rule.Plans.All()
-	}
-	c := d.NewCall()
-	c.Domain = domain
-	for i, plan := range plans {
-		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
-		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
-		c.nameSubject(i)
-	}
-	c.addHits(found)
+	c := d.callOf(found, rule, entries)
 	r := Resettable{Hints: hints, HasHolder: rule.HasHolders && entries[len(entries)-1].Value != ""}
 	for i := range c.Hits {
-		h := &c.Hits[i]
-		if limit != nil && h.Limit.Name != *limit {
-			continue
-		}
-		if key := d.Store.Locate(h).Key; !slices.Contains(r.Keys, key) {
-			r.Keys = append(r.Keys, key)
-			r.release = append(r.release, *h)
-		}
-		if !slices.Contains(r.Limits, h.Limit.Name) {
-			r.Limits = append(r.Limits, h.Limit.Name)
+		if h := &c.Hits[i]; limit == nil || h.Limit.Name == *limit {
+			r.add(h, d.Store.Locate(h).Key)
 		}
 	}
-	r.release = releaseHits(r.release)
 	switch {
 	case len(r.Keys) > 0:
 		return r, nil
@@ -81,23 +61,49 @@ func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *strin
 		r.Idle = fmt.Sprintf("the rule %s is unlimited, so it has no limit to reset", rule.Path())
 		return r, nil
 	}
-	var names []string
+	return r, errorOf(Invalid, "limit: found %s, which the rule %s does not have; allowed: %s",
+		yamlfile.Quote(*limit), rule.Path(), yamlfile.Shorten(yamlfile.Commas(c.limitNames())))
+}
+
+// callOf returns a call with the hits on all limits that a rule has for a descriptor, in any
+// plan.
+func (d *Decider) callOf(domain *rules.Domain, rule *rules.Rule, entries []bucket.Entry) *Call {
+	plans := []*rules.Rule{rule}
+	if rule.Plans != nil {
+		plans = rule.Plans.All()
+	}
+	c := d.NewCall()
+	c.Domain, c.rulesOfDomain = domain.Name, domain
+	for i, plan := range plans {
+		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
+		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
+		c.nameSubject(i)
+	}
+	c.addHits()
+	return c
+}
+
+// add adds the state of a hit, which has a key in the store.
+func (r *Resettable) add(h *bucket.Hit, key string) {
+	if !slices.Contains(r.Keys, key) {
+		r.Keys = append(r.Keys, key)
+		release := *h
+		release.Cost = -1
+		r.release = append(r.release, release)
+	}
+	if !slices.Contains(r.Limits, h.Limit.Name) {
+		r.Limits = append(r.Limits, h.Limit.Name)
+	}
+}
+
+// limitNames returns the names of the limits of the call's hits, quoted.
+func (c *Call) limitNames() (names []string) {
 	for i := range c.Hits {
 		if name := strconv.Quote(c.Hits[i].Limit.Name); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	return r, errorOf(Invalid, "limit: found %s, which the rule %s does not have; allowed: %s",
-		yamlfile.Quote(*limit), rule.Path(), yamlfile.Shorten(yamlfile.Commas(names)))
-}
-
-// releaseHits are the hits that free the slot of one holder: those of a Resettable.
-func releaseHits(hits []bucket.Hit) []bucket.Hit {
-	released := slices.Clone(hits)
-	for i := range released {
-		released[i].Cost = -1
-	}
-	return released
+	return names
 }
 
 // Free frees the slots of the holder of r, and returns how many it had.

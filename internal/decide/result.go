@@ -56,28 +56,24 @@ func (d *Decider) limitResult(o *Outcome, j int, charged bool) tally.LimitResult
 // Denier returns the index of the descriptor that a denied call waits for, the index of
 // its limit, and that limit's decision: the enforced one with the longest retry time,
 // or the quota with the shortest, if that is longer still.
-func (c *Call) Denier() (descriptor, limit int, d bucket.Decision) {
-	type denier struct {
-		descriptor, limit int
-		bucket.Decision
-	}
-	var enforced, quota denier
+func (c *Call) Denier() (descriptor, limit int, decision bucket.Decision) {
+	enforced, quota := denier{}, denier{}
 	hasQuota := false
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
-		best := o.decisiveIndex()
-		if best < 0 {
+		j := o.decisiveIndex()
+		if j < 0 {
 			continue
 		}
-		d := denier{i, best, o.Decisions[best]}
+		this := denier{descriptor: i, limit: j, Decision: o.Decisions[j]}
 		switch {
-		case o.Role == bucket.Enforced && !d.Allowed():
-			if enforced.Allowed() || SpeaksBefore(&d.Decision, &enforced.Decision) {
-				enforced = d
+		case o.Role == bucket.Enforced && !this.Allowed():
+			if enforced.Allowed() || SpeaksBefore(&this.Decision, &enforced.Decision) {
+				enforced = this
 			}
 		case o.Role > bucket.Enforced:
-			if !hasQuota || bucket.IsLonger(quota.RetryAfter, d.RetryAfter) {
-				quota, hasQuota = d, true
+			if !hasQuota || bucket.IsLonger(quota.RetryAfter, this.RetryAfter) {
+				quota, hasQuota = this, true
 			}
 		}
 	}
@@ -87,11 +83,17 @@ func (c *Call) Denier() (descriptor, limit int, d bucket.Decision) {
 	return enforced.descriptor, enforced.limit, enforced.Decision
 }
 
-// RetryAfter returns how long a denied call has to wait until it is allowed, if
-// nobody else takes; or bucket.Never, or bucket.Unknown.
+// denier is a limit of a call, by its indexes, and what it decided.
+type denier struct {
+	descriptor, limit int
+	bucket.Decision
+}
+
+// RetryAfter returns how long a denied call has to wait until it is allowed, if no other
+// takes; or bucket.Never, or bucket.Unknown.
 func (c *Call) RetryAfter() time.Duration {
-	_, _, d := c.Denier()
-	return d.RetryAfter
+	_, _, decision := c.Denier()
+	return decision.RetryAfter
 }
 
 // IsDegraded reports whether the store did not decide all of the call, or did not settle it.
@@ -124,22 +126,22 @@ func (c *Call) IsReserved() bool {
 	return false
 }
 
-// IsSettled reports whether a settlement has found something that the ID charged.
-func (c *Call) IsSettled() bool {
-	for i := range c.Settled {
-		if c.Settled[i].IsKnown {
-			return true
+// IsPeek reports whether the call passed and all its hits cost 0.
+func (c *Call) IsPeek() bool {
+	for i := range c.Hits {
+		if c.Hits[i].Cost != 0 {
+			return false
 		}
 	}
-	return false
+	return !c.Denied && len(c.Hits) > 0
+}
+
+// IsSettled reports whether a settlement has found something that the ID charged.
+func (c *Call) IsSettled() bool {
+	return slices.ContainsFunc(c.Settled, func(s Settled) bool { return s.IsKnown })
 }
 
 // IsShared reports whether a settlement was of an ID that several takes had.
 func (c *Call) IsShared() bool {
-	for i := range c.Settled {
-		if c.Settled[i].Takes > 1 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Settled, func(s Settled) bool { return s.Takes > 1 })
 }

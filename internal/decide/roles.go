@@ -26,7 +26,7 @@ func (c *Call) replace() {
 		return found // none is empty
 	}
 	for i := range c.Outcomes {
-		// Nobody replaces a limit that a descriptor brings.
+		// A limit that a descriptor brings is not replaced.
 		if o := &c.Outcomes[i]; o.Own == nil && o.Refusal == NotRefused && slices.ContainsFunc(o.Limits, isReplaced) {
 			o.Limits = slices.DeleteFunc(slices.Clone(o.Limits), isReplaced)
 		}

@@ -6,12 +6,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Settle makes what takes with the ID of the call have charged the costs of those of its
-// descriptors that have one, and notes what that did in Settled. Its error is the store's,
-// or one of Match.
+// Settle changes what the reservation ID charged to each descriptor to the cost given for it,
+// and says in Settled what that did. Its error is the store's, or one of Match.
 //
-// What is said of the subjects meanwhile matters only as numbers: one who is blocked while
-// his request runs has used what he has used.
+// A block has no effect: what was used before it was used.
 func (d *Decider) Settle(ctx context.Context, c *Call) error {
 	if err := d.Match(c); err != nil {
 		return err

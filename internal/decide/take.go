@@ -6,12 +6,25 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
+// take takes the hits of a matched call from the store, under the call's ID if it has one.
+func (d *Decider) take(ctx context.Context, c *Call) error {
+	if c.ID == "" {
+		return c.decideBy(ctx, d.Store.Take)
+	}
+	return c.decideBy(ctx, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
+		return d.Store.Reserve(ctx, bucket.Reservation{ID: c.StoreID(), Lasts: c.SettleWithin}, hits, decisions)
+	})
+}
+
 // storeMethod is Take or Check of a store.
 type storeMethod = func(context.Context, []bucket.Hit, []bucket.Decision) error
 
-// take decides the hits of a call with a method of the store, and gives each outcome
-// its decisions.
-func (c *Call) take(ctx context.Context, method storeMethod) error {
+// decideBy decides the hits of a matched call by a method of the store, and gives each
+// outcome its decisions.
+func (c *Call) decideBy(ctx context.Context, method storeMethod) error {
+	if len(c.Hits) == 0 {
+		return nil
+	}
 	if err := c.decider.Refuses(); err != nil {
 		return err
 	}
@@ -29,23 +42,9 @@ func (c *Call) take(ctx context.Context, method storeMethod) error {
 		err = method(ctx, c.Hits, c.decisions)
 	}
 	if err == nil {
-		c.endTake()
+		c.applyDecisions()
 	}
 	return err
-}
-
-// reserve is the store's Reserve for the ID of a call, as a method like its Take.
-func (d *Decider) reserve(c *Call) storeMethod {
-	return func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-		return d.Store.Reserve(ctx, c.reservation(), hits, decisions)
-	}
-}
-
-func (c *Call) reservation() bucket.Reservation {
-	if c.ID == "" {
-		return bucket.Reservation{}
-	}
-	return bucket.Reservation{ID: c.StoreID(), Lasts: c.SettleWithin}
 }
 
 // makeDecisions makes a decision for each hit.
@@ -126,8 +125,8 @@ func decideSome(ctx context.Context, method storeMethod, some []bucket.Hit, whic
 	return nil
 }
 
-// endTake gives the call and its outcomes what the store decided.
-func (c *Call) endTake() {
+// applyDecisions gives the call and its outcomes what the store decided.
+func (c *Call) applyDecisions() {
 	c.Denied = !bucket.GroupAllowed(c.Hits, c.decisions)
 	c.giveDecisions()
 }

@@ -32,7 +32,7 @@ func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []erro
 	takes := make([]bucket.Take, 0, len(calls))
 	for i, c := range calls {
 		if d.Match(c) != nil || !c.onlyTakes() || d.Refuses() != nil {
-			errs[i] = ErrAlone // Decide will say why
+			errs[i] = ErrAlone // Decide says why
 			continue
 		}
 		c.makeDecisions()
@@ -51,7 +51,7 @@ func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []erro
 		if errs[i] = taken.Err; errs[i] != nil {
 			continue
 		}
-		c.endTake()
+		c.applyDecisions()
 		errs[i] = d.conclude(ctx, c)
 	}
 }

@@ -56,17 +56,17 @@ func (d *Decider) Top(q top.Question) top.Answer {
 	}
 	var found []candidate
 	for domain, rule := range rulesOf(d.Live.Rules(), q.Domain, q.Rule) {
-		t := rule.Counts.Top(q.Kind)
-		if t == nil {
+		counted := rule.Counts.Top(q.Kind)
+		if counted == nil {
 			continue
 		}
-		if total := t.Total(now, q.Window); total > 0 {
-			found = append(found, candidate{domain.Name, rule, total})
+		if total := counted.Total(now, q.Window); total > 0 {
+			found = append(found, candidate{domain: domain.Name, rule: rule, total: total})
 			sum, over := bits.Add64(a.Total, total, 0)
 			a.Total = sum | -over // at most the largest number
 		}
 	}
-	// At a rule that is skipped, nobody had more than all its subjects together.
+	// No subject of a rule that is left out had more than all of them together.
 	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(b.total, a.total) })
 	if len(found) > top.MaxRules {
 		a.Rest = found[top.MaxRules].total

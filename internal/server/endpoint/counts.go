@@ -52,7 +52,7 @@ func resultOf(c *decide.Call) Result {
 	switch {
 	case c.Denied:
 		return ResultDenied
-	case c.IsPeek:
+	case c.IsPeek():
 		return ResultPeeked
 	}
 	return ResultAllowed
