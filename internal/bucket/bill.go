@@ -43,10 +43,6 @@ type Bill struct {
 	Portions [2]Portion
 }
 
-// Portion is a cost that was charged at the moment At of its key's own clock, and still is.
-// At is 0 if nothing says how much of it still counts, so that nothing is given back.
-type Portion struct{ At, Cost int64 }
-
 // Settled is what a settlement did to one hit.
 type Settled struct {
 	// IsKnown is whether the ID has charged something. All but At, Seq and Degraded are 0
@@ -67,12 +63,6 @@ type Settled struct {
 	Seq uint32
 	// Degraded marks a settlement of what was charged without the limit's own state.
 	Degraded bool
-}
-
-// IsReserved reports whether a hit of a take with an ID is billed: it took something, as
-// Charged reports, that a settlement can change. Slots of holders are no costs.
-func (h *Hit) IsReserved() bool {
-	return h.Cost > 0 && h.Limit.Requests > 0 && !h.Limit.Algorithm.HasHolders()
 }
 
 // IsKnown reports whether the bill has charges of an ID when the clock is at clock.

@@ -6,62 +6,6 @@ import (
 	"time"
 )
 
-// CalendarUnit is the length of a window by calendar.
-type CalendarUnit uint8
-
-// The units of calendars. NoCalendar is that of a limit with a period.
-const (
-	NoCalendar CalendarUnit = iota
-	CalendarHour
-	CalendarDay
-	CalendarWeek
-	CalendarMonth
-	CalendarQuarter
-	CalendarYear
-)
-
-// calendarUnits has the names of the units, and how long the longest window of each is on
-// clocks that nobody sets.
-var calendarUnits = [...]struct {
-	name    string
-	nominal time.Duration
-}{
-	CalendarHour:    {name: "hour", nominal: time.Hour},
-	CalendarDay:     {name: "day", nominal: 24 * time.Hour},
-	CalendarWeek:    {name: "week", nominal: 7 * 24 * time.Hour},
-	CalendarMonth:   {name: "month", nominal: 31 * 24 * time.Hour},
-	CalendarQuarter: {name: "quarter", nominal: 92 * 24 * time.Hour},
-	CalendarYear:    {name: "year", nominal: 366 * 24 * time.Hour},
-}
-
-func (u CalendarUnit) isKnown() bool { return u > NoCalendar && int(u) < len(calendarUnits) }
-
-// String returns the name of the unit, as in a limits file.
-func (u CalendarUnit) String() string {
-	if !u.isKnown() {
-		return fmt.Sprintf("CalendarUnit(%d)", uint8(u))
-	}
-	return calendarUnits[u].name
-}
-
-// CalendarUnits lists the units, the shortest first.
-func CalendarUnits() (all []CalendarUnit) {
-	for u := CalendarHour; u.isKnown(); u++ {
-		all = append(all, u)
-	}
-	return all
-}
-
-// ParseCalendarUnit returns the unit of that name.
-func ParseCalendarUnit(name string) (CalendarUnit, bool) {
-	for _, u := range CalendarUnits() {
-		if u.String() == name {
-			return u, true
-		}
-	}
-	return NoCalendar, false
-}
-
 // Calendar says when the windows of a fixed_window begin: at a moment of each hour, day,
 // week and so on by the clocks of a place. The zero Calendar is that of a limit with a
 // period.
@@ -123,37 +67,6 @@ func (w *calendarWindows) borders(at int64) *[3]int64 {
 	b := w.Borders(at)
 	w.last.Store(&b)
 	return &b
-}
-
-// Borders returns the borders of two windows of a limit with a Calendar: the start of the
-// one that contains a moment, its end, and the end of the next; all in microseconds since
-// the Unix epoch. For a limit without a Calendar ok is false.
-func (l *Limit) Borders(at int64) (b [3]int64, ok bool) {
-	if l.calendar == nil {
-		return b, false
-	}
-	return *l.calendar.borders(at), true
-}
-
-// ResetAt returns when the window of a limit with a Calendar ends in which a decision was
-// made, in microseconds since the Unix epoch. It is 0 for other limits, and for decisions
-// that know no moment. What was counted by earlier numbers, and was not written since, may
-// end before: ResetAfter says that.
-func (l *Limit) ResetAt(d *Decision) int64 {
-	if l.calendar == nil || d.At == 0 {
-		return 0
-	}
-	return l.calendar.borders(d.At)[1]
-}
-
-// PeriodAt returns the Period of a limit, or with a Calendar the length of the window in
-// which a decision was made, if the decision knows its moment.
-func (l *Limit) PeriodAt(d *Decision) time.Duration {
-	if l.calendar == nil || d.At == 0 {
-		return l.Period
-	}
-	b := l.calendar.borders(d.At)
-	return micros(b[1] - b[0])
 }
 
 // Windows are counted: a count names the start that clocks show, such as 15 November 06:00

@@ -1,6 +1,8 @@
 package bucket
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // Postpaid says when the cost of a hit is what was already used, which is charged
 // in full.

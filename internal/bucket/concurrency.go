@@ -40,14 +40,6 @@ func concurrency() algorithm {
 	}
 }
 
-// holdersNow returns the key's now: a moment later than all its writes.
-func holdersNow(s *State, clock int64) int64 {
-	if clock >= s.Expires {
-		return clock
-	}
-	return max(clock, s.Last+1)
-}
-
 func (l *Limit) decideConcurrency(s *State, clock int64, demand Demand) Decision {
 	now := holdersNow(s, clock)
 	held := s.Holders.count(now)
@@ -71,29 +63,6 @@ func (l *Limit) decideConcurrency(s *State, clock int64, demand Demand) Decision
 		}
 	}
 	return d
-}
-
-// heldFor returns how long after the last write somebody holds if all is left alone.
-func (s *State) heldFor() int64 {
-	if s.Level == 0 {
-		return 0
-	}
-	return s.Holders.lastEnd() - s.Last
-}
-
-// keepHolders sets until when the state is kept: until nobody who has lapsed is
-// remembered.
-func (s *State) keepHolders(hold int64) {
-	s.Expires = s.Last + 1
-	if s.Holders != nil {
-		s.Expires = max(s.Expires, s.Holders.lastEnd()+hold)
-	}
-}
-
-// holds reports whether a holder has a slot at now.
-func (s *State) holds(holder string, now int64) bool {
-	i := s.Holders.find(holder)
-	return i >= 0 && s.Holders.byEnd[i].end > now
 }
 
 func (l *Limit) chargeConcurrency(s *State, clock int64, demand Demand) (wrote bool) {

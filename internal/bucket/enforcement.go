@@ -1,6 +1,8 @@
 package bucket
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"github.com/cespare/xxhash/v2"
+)
 
 // AllSubjects is all subjects in the unit of Unenforced, and so the Unenforced of a limit
 // that denies nobody.

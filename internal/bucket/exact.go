@@ -1,11 +1,13 @@
 package bucket
 
 import (
-	"cmp"
-	"fmt"
-	"strings"
+	"math"
+	"math/bits"
 	"time"
 )
+
+// quanta are the possible ticks of buckets in microseconds, the finest first.
+var quanta = [...]int64{1, 1e3, 1e6, 60e6}
 
 // A bucket counts exactly if its burst is at most maxLevel units in some quantum. In the
 // coarsest quantum that divides the period a token has the fewest units, so that one
@@ -55,25 +57,6 @@ func nearestRequests(requests, burst int64, period time.Duration) (lower, higher
 	return lower, higher
 }
 
-// Exact returns a bucket's spec with as many requests, or as few more as it can count
-// exactly; with fewer if it cannot count so many. A burst that is as large as the requests
-// stays so. A spec that needs no change, or that no change of its requests helps, is
-// returned as it is.
-func (s Spec) Exact() Spec {
-	if _, err := NewLimit(s); err == nil || !s.Algorithm.IsBucket() || s.check() != nil {
-		return s
-	}
-	burst := s.Burst
-	if burst == s.Requests {
-		burst = 0
-	}
-	lower, higher := nearestRequests(s.Requests, burst, s.Period)
-	if requests := cmp.Or(higher, lower); requests > 0 {
-		s.Requests, s.Burst = requests, burst
-	}
-	return s
-}
-
 // minToRefill is the smallest number of requests with which a burst refills within
 // MaxPeriod; at least 1.
 func minToRefill(burst int64, period time.Duration) int64 {
@@ -86,6 +69,19 @@ func minToRefill(burst int64, period time.Duration) int64 {
 		}
 	}
 	return low
+}
+
+// maxToRefill is the largest burst that refills within MaxPeriod; at least 1,
+// for requests of at least 1.
+func maxToRefill(requests int64, period time.Duration) int64 {
+	ms := uint64(period.Milliseconds())
+	// The product has up to 87 bits.
+	hi, lo := bits.Mul64(uint64(requests), uint64(MaxPeriod.Milliseconds()))
+	if hi >= ms {
+		return math.MaxInt64
+	}
+	maxBurst, _ := bits.Div64(hi, lo, ms)
+	return int64(min(maxBurst, math.MaxInt64))
 }
 
 // maxTried bounds the factors that divisors looks for. Its square is more than the
@@ -118,30 +114,12 @@ func divisors(n int64) []int64 {
 	return all
 }
 
-// inexact says which numbers would do in place of those of a bucket that cannot be counted
-// exactly. hasBurst is whether its burst is not just as large as its requests.
-func (l *Limit) inexact(hasBurst bool) *SpecError {
-	e := &SpecError{
-		Field: "requests",
-		Found: fmt.Sprintf("%d in %s, which a %s cannot count exactly", l.Requests, l.Period, l.Algorithm),
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
 	}
-	var instead []string
-	burst := int64(0)
-	if hasBurst {
-		burst = l.Burst
-		e.Field = "burst"
-		e.Found = fmt.Sprintf("%d beside %d requests in %s, which a %s cannot count exactly", l.Burst, l.Requests, l.Period, l.Algorithm)
-		instead = append(instead, fmt.Sprintf("at most %d here", maxToCount(l.Requests, l.Period)))
-	}
-	lower, higher := nearestRequests(l.Requests, burst, l.Period)
-	for _, n := range [...]int64{lower, higher} {
-		if n > 0 {
-			instead = append(instead, fmt.Sprintf("%d requests", n))
-		}
-	}
-	if whole := l.Period.Truncate(time.Minute); whole != l.Period && whole > 0 && l.Burst <= maxToCount(l.Requests, whole) {
-		instead = append(instead, fmt.Sprintf("a period of %s", whole))
-	}
-	e.Allowed = strings.Join(append(instead, fmt.Sprintf("a %s, which counts every number", FixedWindow)), ", or ")
-	return e
+	return a
 }
+
+// ceilDiv returns a / b rounded up, for a >= 0 and b > 0.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

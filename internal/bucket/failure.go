@@ -1,6 +1,8 @@
 package bucket
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // FailureMode says what decides for a limit when its store does not.
 type FailureMode uint8

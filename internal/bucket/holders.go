@@ -37,28 +37,6 @@ type Holding struct {
 	Left   time.Duration
 }
 
-// Held returns who holds when the store's clock is at clock: the first n of them, or if
-// holder is not empty this one alone.
-func (s *State) Held(clock int64, holder string, n int) Held {
-	now := holdersNow(s, clock)
-	held := Held{Total: s.Holders.count(now)}
-	if held.Total == 0 {
-		return held
-	}
-	if holder != "" {
-		if s.holds(holder, now) {
-			h := s.Holders.byEnd[s.Holders.find(holder)]
-			held.First = []Holding{{h.holder, micros(h.end - now)}}
-		}
-		return held
-	}
-	first := s.Holders.byEnd[s.Holders.firstAfter(now):]
-	for _, h := range first[:min(n, len(first))] {
-		held.First = append(held.First, Holding{Holder: h.holder, Left: micros(h.end - now)})
-	}
-	return held
-}
-
 // fewHolders is the most holders that are searched rather than looked up in a map.
 const fewHolders = 8
 

@@ -1,6 +1,8 @@
 package bucket
 
-import "time"
+import (
+	"time"
+)
 
 // DefaultMaxClockSkew is the most by which right clocks differ, such as those of a
 // master and of the replica that takes its place.

@@ -1,6 +1,8 @@
 package bucket
 
-import "slices"
+import (
+	"slices"
+)
 
 // SettleQuotas changes the roles of quotas that share keys with other hits, so that the
 // hits allow the same once equal keys are merged: a quota whose hits are all enforced

@@ -2,16 +2,7 @@ package bucket
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
-	"time"
 )
-
-// share is the share of a limit for n daemons.
-type share struct {
-	n     int
-	limit *Limit
-}
 
 // Share returns the limit that one of n daemons applies when each decides alone:
 // requests and burst are divided by n and rounded down, but are at least 1 unless the
@@ -72,17 +63,4 @@ func (s *Spec) makeCountable() {
 			most, s.Requests, s.Burst = kept, requests, burst
 		}
 	}
-}
-
-// maxToRefill is the largest burst that refills within MaxPeriod; at least 1,
-// for requests of at least 1.
-func maxToRefill(requests int64, period time.Duration) int64 {
-	ms := uint64(period.Milliseconds())
-	// The product has up to 87 bits.
-	hi, lo := bits.Mul64(uint64(requests), uint64(MaxPeriod.Milliseconds()))
-	if hi >= ms {
-		return math.MaxInt64
-	}
-	maxBurst, _ := bits.Div64(hi, lo, ms)
-	return int64(min(maxBurst, math.MaxInt64))
 }

@@ -59,7 +59,8 @@ func (s Starts) Fit(u CalendarUnit) bool {
 }
 
 func (s Starts) months() int64 { return max(1, int64(s.month)) - 1 }
-func (s Starts) day() uint8    { return max(1, s.dayOfMonth) }
+
+func (s Starts) day() uint8 { return max(1, s.dayOfMonth) }
 
 var weekdays = [...]string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 

@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"time"
 	"unsafe"
 )
 
@@ -61,118 +60,55 @@ func (s *State) Growth(holder string, pending int64) int64 {
 // clear makes a zero State that keeps the memory of Spans.
 func (s *State) clear() { *s = State{Spans: s.Spans[:0]} }
 
-// Never is the RetryAfter of a hit that waiting cannot allow: its cost exceeds the
-// limit's capacity.
-const Never time.Duration = -1
-
-// Unknown is the RetryAfter of a denied hit that waiting may allow, but nobody knows
-// when: that depends on what others do, not on the time that passes.
-const Unknown time.Duration = -2
-
-// IsLonger compares two retry times. An unknown one is longer than all that are
-// known, and Never is the longest.
-func IsLonger(a, b time.Duration) bool {
-	if isKnown := b >= 0; isKnown != (a >= 0) {
-		return isKnown
+// Held returns who holds when the store's clock is at clock: the first n of them, or if
+// holder is not empty this one alone.
+func (s *State) Held(clock int64, holder string, n int) Held {
+	now := holdersNow(s, clock)
+	held := Held{Total: s.Holders.count(now)}
+	if held.Total == 0 {
+		return held
 	}
-	return a > b
+	if holder != "" {
+		if s.holds(holder, now) {
+			h := s.Holders.byEnd[s.Holders.find(holder)]
+			held.First = []Holding{{h.holder, micros(h.end - now)}}
+		}
+		return held
+	}
+	first := s.Holders.byEnd[s.Holders.firstAfter(now):]
+	for _, h := range first[:min(n, len(first))] {
+		held.First = append(held.First, Holding{Holder: h.holder, Left: micros(h.end - now)})
+	}
+	return held
 }
 
-// MaxCost bounds what one hit can cost or refund. A larger cost counts as MaxCost,
-// which exceeds the capacity of every limit.
-const MaxCost = MaxRequests + 1
-
-// Decision is what one limit says about one hit.
-type Decision struct {
-	// Remaining is the cost that could still be taken at once, rounded down.
-	Remaining int64
-	// RoomBefore is what remained before a hit that was denied and charged all the same:
-	// less than its cost. Nothing remains after it. It is 0 in all other decisions.
-	RoomBefore int64
-	// RetryAfter is 0 for an allowed hit. Otherwise it is how long to wait
-	// until the same hit is allowed, if nobody else takes, to the microsecond;
-	// or Never, or Unknown.
-	RetryAfter time.Duration
-	// ResetAfter is how long until the limit is full again if left alone.
-	ResetAfter time.Duration
-	// Wait is how long a caller of a leaky_bucket holds this hit to get an
-	// even stream: the time in which the hits before it drain. Where RetryAfter is
-	// Unknown, it is FreeAtLatest.
-	Wait time.Duration
-	// At is the moment of the decision on the key's own clock, in microseconds
-	// since the Unix epoch; a give-back needs it. It is 0 if the store had no room to
-	// remember the hit, or denied it without looking at its state.
-	At int64
-	// Degraded marks a decision that was made without the limit's state.
-	Degraded bool
-	// Released is what the release of a holder found, and Renewal whether a take renews a
-	// slot; they are 0 in all other decisions.
-	Released Released
-	Renewal  Renewal
-	// Ahead is by how many microseconds At is ahead of the store's clock, since a key with
-	// holders has a moment for each write. It orders such decisions among others.
-	Ahead uint32
-	// RememberedAt is the moment at which a denial was repeated from memory, in
-	// microseconds since the Unix epoch, on the key's own clock as far as it is known: by
-	// the time that has passed since the clock was last heard of. It is 0 in all other
-	// decisions.
-	RememberedAt int64
-	// Seq orders the decisions about one key that have equal At: the one with the
-	// lower Seq was first. It is 0 where the store does not know; see Store.
-	Seq uint32
-	// Share is the number by which a fallback knows the share that it took
-	// from; 0 in all other decisions.
-	Share uint32
+// holdersNow returns the key's now: a moment later than all its writes.
+func holdersNow(s *State, clock int64) int64 {
+	if clock >= s.Expires {
+		return clock
+	}
+	return max(clock, s.Last+1)
 }
 
-// Allowed reports whether the hit was allowed.
-func (d Decision) Allowed() bool { return d.RetryAfter == 0 }
+// holds reports whether a holder has a slot at now.
+func (s *State) holds(holder string, now int64) bool {
+	i := s.Holders.find(holder)
+	return i >= 0 && s.Holders.byEnd[i].end > now
+}
 
-// FreeAtLatest is how long until a hit that was denied with an Unknown retry time is
-// allowed even if nobody releases, as long as nobody renews or takes: until the first
-// hold ends that makes room. It is 0 for all other hits, and for one of more holders in
-// a request than there are slots.
-func (d Decision) FreeAtLatest() time.Duration {
-	if d.RetryAfter != Unknown {
+// heldFor returns how long after the last write somebody holds if all is left alone.
+func (s *State) heldFor() int64 {
+	if s.Level == 0 {
 		return 0
 	}
-	return d.Wait
+	return s.Holders.lastEnd() - s.Last
 }
 
-// Released is what the release of a holder's slot found.
-type Released uint8
-
-// What a release finds.
-const (
-	// ReleasedNothing: the holder has no slot, and had none within the last hold.
-	ReleasedNothing Released = iota
-	// ReleasedSlot: the slot is free from now on.
-	ReleasedSlot
-	// ReleasedTooLate: the slot had lapsed before, not longer than a hold ago. A store
-	// may forget that sooner if the hold has changed.
-	ReleasedTooLate
-)
-
-// String returns its name, as in a label.
-func (r Released) String() string {
-	return [...]string{"nothing", "slot", "too_late"}[r]
+// keepHolders sets until when the state is kept: until nobody who has lapsed is
+// remembered.
+func (s *State) keepHolders(hold int64) {
+	s.Expires = s.Last + 1
+	if s.Holders != nil {
+		s.Expires = max(s.Expires, s.Holders.lastEnd()+hold)
+	}
 }
-
-// Renewal says whether a take that is allowed renews the slot of its holder.
-type Renewal uint8
-
-// Renewals.
-const (
-	// NotRenewed: the take has a new slot.
-	NotRenewed Renewal = iota
-	// Renewed: the holder has its slot already, so that there is nothing to give back.
-	Renewed
-	// RenewedSoon: it does, and was heard of within an eighth of its hold. Heartbeats are
-	// rarer; if nearly all takes are like this, requests share a holder.
-	RenewedSoon
-)
-
-// soonPart is the part of a hold within which a renewal is RenewedSoon.
-const soonPart = 8
-
-func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -1,17 +1,8 @@
 package bucket
 
-import "time"
-
-// Demand is what a hit asks of the state of its key; Hit.Demand makes it.
-type Demand struct {
-	// Cost is that of the hit.
-	Cost int64
-	// Holder is that of the hit.
-	Holder string
-	// Pending is how many hits before it in its group are about to hold a slot of the
-	// same state.
-	Pending int64
-}
+import (
+	"time"
+)
 
 // Decide returns what a hit gets when the store's clock is at clock, in microseconds
 // since the Unix epoch. It changes nothing.
@@ -102,35 +93,4 @@ func (l *Limit) ChargedAnyway(cost int64) bool {
 		return l.algorithm().hasHolders
 	}
 	return l.Charging() != ChargesAdmitted && cost > 0 && l.Requests > 0
-}
-
-// Charging returns how the limit is charged.
-func (l *Limit) Charging() Charging {
-	switch {
-	case l.Postpaid == PostpaidAlways:
-		return ChargesUse
-	case l.isReported:
-		return ChargesReported
-	default:
-		return ChargesAdmitted
-	}
-}
-
-// claim returns how much of the capacity must be free for a hit whose cost is not a
-// refund.
-func (l *Limit) claim(cost int64) int64 {
-	switch l.Charging() {
-	case ChargesUse:
-		return 1
-	case ChargesReported:
-		return cost
-	default:
-		return max(1, cost)
-	}
-}
-
-// until returns the time from clock to the moment at, or to the moment expires if
-// that comes first: an expired state holds nothing any more.
-func until(clock, at, expires int64) time.Duration {
-	return micros(min(at, expires) - clock)
 }

@@ -53,6 +53,12 @@ func (h *Hit) Demand(pending int64) Demand {
 	return Demand{Cost: h.Cost, Holder: h.Holder, Pending: pending}
 }
 
+// IsReserved reports whether a hit of a take with an ID is billed: it took something, as
+// Charged reports, that a settlement can change. Slots of holders are no costs.
+func (h *Hit) IsReserved() bool {
+	return h.Cost > 0 && h.Limit.Requests > 0 && !h.Limit.Algorithm.HasHolders()
+}
+
 // Pending counts, hit by hit of a merged group, who is about to hold a slot: by itself
 // such a hit got a decision that takes one. The zero Pending has looked at no hit.
 type Pending struct {

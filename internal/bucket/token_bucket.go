@@ -1,6 +1,10 @@
 package bucket
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // token_bucket, gcra and leaky_bucket are one algorithm. It keeps the debt, which
 // is what was taken and has not yet been refilled, instead of the tokens that
@@ -44,9 +48,6 @@ func (l *Limit) deriveBucket() error {
 	return l.deriveUnits(hasBurst)
 }
 
-// quanta are the possible ticks of buckets in microseconds, the finest first.
-var quanta = [...]int64{1, 1e3, 1e6, 60e6}
-
 // deriveUnits chooses the quantum of a bucket and counts its numbers in it. hasBurst is
 // whether its burst is not just as large as its requests.
 func (l *Limit) deriveUnits(hasBurst bool) error {
@@ -77,6 +78,34 @@ func (l *Limit) deriveUnits(hasBurst bool) error {
 		return nil
 	}
 	return l.inexact(hasBurst)
+}
+
+// inexact says which numbers would do in place of those of a bucket that cannot be counted
+// exactly. hasBurst is whether its burst is not just as large as its requests.
+func (l *Limit) inexact(hasBurst bool) *SpecError {
+	e := &SpecError{
+		Field: "requests",
+		Found: fmt.Sprintf("%d in %s, which a %s cannot count exactly", l.Requests, l.Period, l.Algorithm),
+	}
+	var instead []string
+	burst := int64(0)
+	if hasBurst {
+		burst = l.Burst
+		e.Field = "burst"
+		e.Found = fmt.Sprintf("%d beside %d requests in %s, which a %s cannot count exactly", l.Burst, l.Requests, l.Period, l.Algorithm)
+		instead = append(instead, fmt.Sprintf("at most %d here", maxToCount(l.Requests, l.Period)))
+	}
+	lower, higher := nearestRequests(l.Requests, burst, l.Period)
+	for _, n := range [...]int64{lower, higher} {
+		if n > 0 {
+			instead = append(instead, fmt.Sprintf("%d requests", n))
+		}
+	}
+	if whole := l.Period.Truncate(time.Minute); whole != l.Period && whole > 0 && l.Burst <= maxToCount(l.Requests, whole) {
+		instead = append(instead, fmt.Sprintf("a period of %s", whole))
+	}
+	e.Allowed = strings.Join(append(instead, fmt.Sprintf("a %s, which counts every number", FixedWindow)), ", or ")
+	return e
 }
 
 // debt returns the debt of a bucket in units, and the tick at which it has that.
