@@ -1,10 +1,7 @@
 package limitsfile
 
 import (
-	"slices"
-
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/parser"
-	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/pieces"
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -20,34 +17,20 @@ type loader struct {
 	// parsers are the parsers of files that could be read; those of resources only where
 	// others may add to their domains.
 	parsers []*parser.Parser
-	// pieceSize is how many bytes of a large file are parsed at a time.
-	pieceSize int
 }
 
 func newLoader(o Options) *loader {
 	return &loader{
-		options:   o,
-		domains:   make(map[string]*rules.Domain),
-		shared:    parser.NewShared(o.Lenient, o.MergeDomains),
-		pieceSize: pieces.Size,
+		options: o,
+		domains: make(map[string]*rules.Domain),
+		shared:  parser.NewShared(o.Lenient, o.MergeDomains),
 	}
 }
 
 // file reads the text of one file.
 func (l *loader) file(name string, data []byte) {
 	p := l.shared.Parser(name, len(data))
-	text, err := p.Utf8(data)
-	if err != nil {
-		err.File = name
-		l.errs = append(l.errs, *err)
-		return
-	}
-	told := slices.Clone(p.Warnings)
-	if !p.InPieces(text, l.pieceSize) {
-		p = l.shared.Parser(name, len(data))
-		p.Warnings = told
-		p.Whole(text)
-	}
+	p.Read(data)
 	l.parsed(p)
 }
 

@@ -77,6 +77,3 @@ func SyntaxError(data []byte, err error) *Error {
 	}
 	return e
 }
-
-// IsBlank reports whether a line without its indentation is empty or a comment.
-func IsBlank(rest []byte) bool { return len(rest) == 0 || rest[0] == '#' }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
-	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/pieces"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -23,8 +22,6 @@ type Parser struct {
 	nameAt, tagAt, unmatchedAt yamlfile.Position
 	// general are the outermost descriptors without an exact value.
 	general []generalNode
-	// pieces is set for a file that is read in pieces.
-	pieces *pieces.File
 	// items, if set, returns the items of a list that is empty in the tree, or nil.
 	items func(list *yaml.Node) iter.Seq[*yaml.Node]
 }
@@ -36,27 +33,15 @@ func (s *Shared) Parser(file string, size int) *Parser {
 	return &Parser{reader: &reader{Reader: r, shared: s}}
 }
 
-// InPieces reads a large file in pieces of the given size in bytes. It returns false if
-// the file must be read as a whole, by another parser.
-func (p *Parser) InPieces(text []byte, size int) bool {
-	p.pieces = pieces.Cut(text, size)
-	if p.pieces == nil {
-		return false
-	}
-	p.items = p.pieces.Items
-	p.domain(yamlfile.Root(p.pieces.Root()))
-	return p.pieces.IsRead()
-}
-
 // Tree reads a tree that a program made. items returns the items of lists, or is nil.
 func (p *Parser) Tree(root *yaml.Node, items func(list *yaml.Node) iter.Seq[*yaml.Node]) {
 	p.Made, p.items = true, items
 	p.domain(yamlfile.Root(root))
 }
 
-// Whole reads the file as a whole.
-func (p *Parser) Whole(text []byte) {
-	p.Document(text, "a domain, with "+yamlfile.Commas(domainLevel.Names()), p.domain)
+// Read reads the text of the file. What is wrong is among the errors of p.
+func (p *Parser) Read(text []byte) {
+	_ = p.Parse(text, "a domain, with "+yamlfile.Commas(domainLevel.Names()), p.domain)
 }
 
 func (p *Parser) domain(v yamlfile.Value) {
@@ -101,7 +86,7 @@ func (p *Parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
 	list := descriptorList{List: rules.NewList(up)}
 	for item := range p.itemsOf(v) {
 		p.descriptor(item, up, &list, depth)
-		if p.Spent() || p.pieces.IsTorn() {
+		if p.Spent() {
 			return
 		}
 	}
