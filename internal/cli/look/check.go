@@ -43,7 +43,7 @@ standard input. Prints every error as
 
 and exits with 1; or, if there is none, a table of all limits in plain words,
 and warnings, which begin the same way, for limits and rules that can have no
-effect, for patterns that are costly to match, and for what --lenient accepts.
+effect, and for what --lenient accepts.
 
 With --diff it says instead what changes for requests when the new files replace
 the old ones, and exits with 2 if anything changes, and with 0 if nothing does.

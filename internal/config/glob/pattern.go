@@ -7,15 +7,8 @@ type pattern struct {
 	// prefix is the text before the first star, suffix the text after the last, and
 	// middle the texts between stars, in order.
 	prefix, suffix string
-	middle         []innerText
-	text           string // as it was written
-}
-
-// innerText is a text between two stars; it is not empty.
-type innerText struct {
-	text string
-	// slot is the slot of its last gram.
-	slot uint16
+	middle         []string // none is empty
+	text           string   // as it was written
 }
 
 // HasStar reports whether a value is a pattern.
@@ -26,7 +19,7 @@ func newPattern(text string) pattern {
 	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1], text: text}
 	for _, part := range parts[1 : len(parts)-1] {
 		if part != "" {
-			p.middle = append(p.middle, newInnerText(part))
+			p.middle = append(p.middle, part)
 		}
 	}
 	return p
@@ -39,8 +32,7 @@ func (p *pattern) match(value string) bool {
 		return false
 	}
 	value = value[len(p.prefix) : len(value)-len(p.suffix)]
-	for i := range p.middle {
-		text := p.middle[i].text
+	for _, text := range p.middle {
 		at := strings.Index(value, text)
 		if at < 0 {
 			return false

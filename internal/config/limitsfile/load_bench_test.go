@@ -28,7 +28,7 @@ var manyLists = []struct {
 		return listText(100_000, "- {key: user, value: u%d, rate_limit: {requests: 10, period: 60s, burst: 20}}\n")
 	}},
 	{"patterns", func() string {
-		return listText(100_000, "- key: path\n  value: /service%d/*\n  rate_limit: {requests: 1, period: 1s}\n")
+		return listText(100_000, "- key: path%[1]d\n  value: /service%[1]d/*\n  rate_limit: {requests: 1, period: 1s}\n")
 	}},
 	{"json", func() string {
 		list := listText(99_999, "{\"key\": \"user\", \"value\": \"u%d\", \"rate_limit\": {\"unit\": \"minute\", \"requests_per_unit\": 10}},\n")

@@ -42,17 +42,11 @@ func (l *loader) parsed(p *parser.Parser) {
 		l.parsers = append(l.parsers, p)
 		return
 	}
-	p.Seal()
 	l.finishFile(p)
 }
 
 // finish does what needs all files.
 func (l *loader) finish() {
-	if len(l.parsers) > 0 {
-		for _, d := range l.domains {
-			d.Seal()
-		}
-	}
 	for _, p := range l.parsers {
 		reload.Yield()
 		l.finishFile(p)

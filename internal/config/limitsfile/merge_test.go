@@ -84,3 +84,14 @@ func TestMergingTellsOfConflicts(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
 	}
 }
+
+func TestFilesOfOneDomainHaveTooManyPatternsTogether(t *testing.T) {
+	dir := t.TempDir()
+	filetest.Write(t, dir, "1.yaml", "domain: d\ndescriptors:\n"+limitstest.Patterns(600, func(i int) string { return fmt.Sprintf("a%d*", i) }))
+	filetest.Write(t, dir, "2.yaml", "domain: d\ndescriptors:\n"+limitstest.Patterns(600, func(i int) string { return fmt.Sprintf("b%d*", i) }))
+	filetest.Write(t, dir, "3.yaml", "domain: d\ndescriptors:\n- {key: k, value: 'c*'}\n")
+	_, err := merging.Load(dir)
+	if err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, "2.yaml")+`:403:3: descriptors[400]: found 1200 patterns of the key "k" at this level`) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}

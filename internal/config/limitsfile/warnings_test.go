@@ -86,35 +86,24 @@ descriptors:
 	}
 }
 
-// The patterns of a key share texts beside their stars. The warning names the one
-// that shares most.
-func TestPatternsThatCostMuchAreWarnings(t *testing.T) {
-	t.Parallel()
-	const begin = "domain: d\ndescriptors:\n"
-	for _, c := range []struct {
-		name, text, want string
-	}{
-		{"nothing in common", limitstest.Patterns(5000, func(i int) string { return fmt.Sprintf("*word%05d*end%05d*", i, i) }), ""},
-		{"a prefix in common", limitstest.Patterns(5000, func(i int) string { return fmt.Sprintf("/api/%05d*", i) }) + limitstest.Patterns(1, func(int) string { return "/api/*" }), ""},
-		{"too few to matter", limitstest.Patterns(400, func(i int) string { return fmt.Sprintf("*/api/*/v%03d/*/x*", i) }), ""},
-		{
-			"short texts", limitstest.Patterns(5000, func(i int) string { return fmt.Sprintf("*%02x*%02x*", i%256, i/256) }),
-			`22:3: descriptors[19]: makes the key "k" costly to match: a value of 320 bytes can be made that is tried on 3176 of its 5000 patterns, since the text that tells this one from others best is in 38 others too; give each `,
-		},
-		{
-			"letters, a level below", "- key: up\n  descriptors:\n  " + strings.ReplaceAll(limitstest.Patterns(1100, func(i int) string {
-				return "*" + strings.Join(strings.Split(fmt.Sprintf("%011b", i), ""), "*") + "*"
-			}), "\n", "\n  "),
-			`6:5: descriptors[0].descriptors[1]: makes the key "k" costly to match: a value of 320 bytes can be made that is tried on 1100 of its 1100 patterns, since the text that tells this one from others best is in 1098 others too; give each `,
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			got := strings.Join(warningsOf(t, begin+c.text), "\n")
-			if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
-				t.Errorf("got %s", got)
-			}
-		})
+func TestTooManyPatternsOfAKeyAreRefused(t *testing.T) {
+	const begin = "domain: d\ndescriptors:\n- {key: k, value: exact}\n- {key: k}\n- {key: other, value: 'x*'}\n"
+	pattern := func(i int) string { return fmt.Sprintf("*%d*", i) }
+	full := begin + limitstest.Patterns(glob.MaxPatterns, pattern)
+	if _, err := limitstest.Load(t, full); err != nil {
+		t.Errorf("as many as may be: %v", err)
+	}
+	const allowed = "; allowed: at most 1000, which are tried one after the other; part them by a key above, or use values without *"
+	checkLoadError(t, full+"- {key: k, value: 'a*'}\n- {key: k, value: 'b*'}\n",
+		`limits.yaml:1006:3: descriptors[1003]: found 1002 patterns of the key "k" at this level`+allowed)
+	below := "domain: d\ndescriptors:\n- key: up\n  descriptors:\n  " + strings.ReplaceAll(limitstest.Patterns(1001, pattern), "\n", "\n  ")
+	checkLoadError(t, below, `limits.yaml:1005:5: descriptors[0].descriptors[1000]: found 1001 patterns of the key "k" at this level`+allowed)
+}
+
+func checkLoadError(t *testing.T, text, want string) {
+	t.Helper()
+	if _, err := limitstest.Load(t, text); err == nil || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

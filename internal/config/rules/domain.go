@@ -53,7 +53,7 @@ const (
 // String returns the one spelling, as in a limits file.
 func (u Unmatched) String() string { return [...]string{"default", "allow", "deny"}[u] }
 
-// NewDomain returns a domain without rules, which is not sealed.
+// NewDomain returns a domain without rules.
 func NewDomain(file string) *Domain {
 	return &Domain{File: file, root: new(Node), WithoutRule: new(tally.Counts)}
 }
@@ -201,6 +201,3 @@ func (d *Domain) Merge(part *Domain, again func(n, first *Node)) {
 	part.root.moveBelow(d.root, again)
 	d.rules = append(d.rules, part.rules...)
 }
-
-// Seal prepares the outermost level for matching. Nothing may be added to it afterwards.
-func (d *Domain) Seal() { d.root.Seal() }

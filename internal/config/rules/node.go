@@ -215,13 +215,6 @@ func (n *Node) Below(yield func(*Node) bool) {
 	}
 }
 
-// Seal prepares the node for matching. Nothing may be added afterwards.
-func (n *Node) Seal() {
-	for i := range n.keys {
-		n.keys[i].patterns.Seal()
-	}
-}
-
 // setRule gives the descriptor a rule.
 func (n *Node) setRule(r *Rule) {
 	n.rule = r

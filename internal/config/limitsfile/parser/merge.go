@@ -45,6 +45,9 @@ func (p *Parser) merge(d *rules.Domain) {
 		p.BadAt(p.unmatchedAt, fmt.Sprintf("unmatched: %s, but the domain has %s in another file", p.d.Unmatched, d.Unmatched), "the same unmatched in all files of a domain, or none")
 	}
 	d.Merge(p.d, p.refuseSecond)
+	if len(p.Errs) == 0 {
+		p.refuseManyPatterns(d.Root(), p.general)
+	}
 }
 
 // refuseSecond reports a descriptor that has the same entry as first, which is in an

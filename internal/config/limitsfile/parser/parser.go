@@ -92,10 +92,10 @@ func (p *Parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
 	}
 	if depth == 1 {
 		p.general = list.general // the domain may have more in other files
-		return
+	} else {
+		p.warnNeverMatch(up, list.general)
 	}
-	up.Seal()
-	p.warnPatterns(up, list.general)
+	p.refuseManyPatterns(up, list.general)
 }
 
 func (p *Parser) descriptor(item yamlfile.Value, up *rules.Node, list *descriptorList, depth int) {
@@ -230,14 +230,7 @@ func madeItems(v yamlfile.Value, made iter.Seq[*yaml.Node]) iter.Seq[yamlfile.Va
 	}
 }
 
-// Seal prepares the file's domain for matching, if the file contains all of it.
-func (p *Parser) Seal() {
-	if p.d != nil {
-		p.d.Seal()
-	}
-}
-
-// Finish gives the warnings that need the whole domain, which is sealed.
+// Finish gives the warnings that need the whole domain.
 func (p *Parser) Finish(domains map[string]*rules.Domain) {
 	if len(p.Errs) == 0 && p.d != nil && domains[p.d.Name] != nil {
 		p.warnDomain(domains[p.d.Name])
@@ -249,7 +242,7 @@ func (p *Parser) warnDomain(d *rules.Domain) {
 	if p.d.HashTag != "" && !hasKey(d.Root(), p.d.HashTag) {
 		p.WarnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", yamlfile.Quote(p.d.HashTag))
 	}
-	p.warnPatterns(d.Root(), p.general)
+	p.warnNeverMatch(d.Root(), p.general)
 	p.warnReplaces(d)
 }
 

@@ -1,6 +1,7 @@
 package parser
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -16,10 +17,20 @@ type generalNode struct {
 	at yamlfile.Position
 }
 
-// warnPatterns gives the warnings that need all patterns of a list.
-func (p *reader) warnPatterns(up *rules.Node, list []generalNode) {
-	p.warnNeverMatch(up, list)
-	p.warnCostly(up, list)
+// refuseManyPatterns reports the first pattern of the list that is one too many for its
+// key.
+func (p *reader) refuseManyPatterns(up *rules.Node, list []generalNode) {
+	for k := range up.AllKeys {
+		if k.Globs().Len() <= glob.MaxPatterns {
+			continue
+		}
+		for _, n := range list {
+			if n.Node == k.Patterns()[glob.MaxPatterns] {
+				p.BadAt(n.at, fmt.Sprintf("%d patterns of the key %s at this level", k.Globs().Len(), yamlfile.Quote(k.Name())),
+					fmt.Sprintf("at most %d, which are tried one after the other; part them by a key above, or use values without *", glob.MaxPatterns))
+			}
+		}
+	}
 }
 
 // warnNeverMatch warns of descriptors that never match because others of the list match
@@ -39,37 +50,8 @@ func (p *reader) warnNeverMatch(up *rules.Node, list []generalNode) {
 				glob.MaxSearchedValue, glob.FewInner)
 			continue
 		}
-		if k.Globs().IsCrowded() {
-			continue
-		}
 		if first := k.Globs().FirstThatCovers(value); k.Patterns()[first] != n.Node {
 			p.WarnAt(n.at, "never matches: the pattern %s before it matches all that %s does", yamlfile.Quote(k.Globs().Text(first)), yamlfile.Quote(value))
-		}
-	}
-}
-
-const (
-	// usualValue is roughly the length in bytes of a value in a request with as many
-	// entries and as much text as the default bounds allow.
-	usualValue = 320
-	// manyTries is the number of patterns from which on such a value causes a warning: at
-	// some 50 ns per try, a request takes a tenth of a second.
-	manyTries = 500
-)
-
-// warnCostly warns of keys for which a crafted request takes long to match.
-func (p *reader) warnCostly(up *rules.Node, list []generalNode) {
-	for k := range up.AllKeys {
-		tries, pattern, together := k.Globs().Costliest(usualValue)
-		if tries < manyTries {
-			continue
-		}
-		for _, n := range list {
-			if n.Node == k.Patterns()[pattern] {
-				p.WarnAt(n.at, "makes the key %s costly to match: a value of %d bytes can be made that is tried on %d of its %d patterns, since the text that tells this one from others best is in %d others too; "+
-					"give each pattern, before, after or between its stars, a text of some bytes that few others have, or part them by a key above",
-					yamlfile.Quote(k.Name()), usualValue, tries, k.Globs().Len(), together-1)
-			}
 		}
 	}
 }
