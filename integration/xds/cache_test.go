@@ -43,7 +43,7 @@ func TestARestartWithoutTheServerGoesOnWithTheCache(t *testing.T) {
 	}
 	m.start()
 	m.set("1", domain("d", 6)) // the same, by another name
-	asynctest.Eventually(t, "the server's own", func() bool { return again.Status().AcceptedAt.Unix() > 0 })
+	asynctest.Eventually(t, "the server's own", func() bool { return again.metric("ratelimitd_xds_last_accepted_timestamp_seconds", "") > 0 })
 	if page := again.statusPage(); strings.Contains(page, "stale") || again.metric("ratelimitd_xds_stale", "") != 0 || again.live.Status().Generation != 1 {
 		t.Errorf("generation %d\n%s", again.live.Status().Generation, page)
 	}
@@ -70,8 +70,8 @@ func TestACacheThatCannotBeUsedIsAWarning(t *testing.T) {
 		content    []byte
 		options    xds.Options
 	}{
-		{"empty", "it is no cache of limits", nil, xds.Options{}},
-		{"another file", "it is no cache of limits", []byte("limits:\n"), xds.Options{}},
+		{"empty", "it is torn, or of another", nil, xds.Options{}},
+		{"another file", "it is torn, or of another", []byte("limits:\n"), xds.Options{}},
 		{"torn", "it is torn, or of another", content[:len(content)-2], xds.Options{}},
 		{"changed", "it is torn, or of another", flipped, xds.Options{}},
 		{"of another node", "it is torn, or of another", content, xds.Options{NodeID: "other"}},
@@ -96,7 +96,7 @@ func TestACacheThatCannotBeUsedIsAWarning(t *testing.T) {
 	t.Run("a folder", func(t *testing.T) {
 		t.Parallel()
 		f := follow(t, xds.Options{Address: m.address, CachePath: t.TempDir()})
-		f.wantLog("is no file")
+		f.wantLog("is a directory")
 		f.wantRequests("d", 5)
 		f.wantLog("the configuration cannot be kept")
 	})

@@ -156,7 +156,7 @@ func TestWhatFilesMayNotSayIsRefused(t *testing.T) {
 			&xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(1, hour)}, &xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(2, hour)})},
 		{"two lists below one entry", "resource d: descriptors[1]: found the key \"a\" again", domainOf("d",
 			&xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(1, hour), Descriptors: child}, &xdsv3.RateLimitDescriptor{Key: "a", Descriptors: child})},
-		{"nesting without end", "the snapshot: found descriptors or metadata that nest too deep", one(deep)},
+		{"nesting without end", "resource d: " + strings.Repeat("descriptors[0].", 256) + "descriptors: found descriptors within more than 255 others", one(deep)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -219,6 +219,16 @@ func TestFiveMebibytesLoad(t *testing.T) {
 	f.wantRequests("d", 5)
 	small := follow(t, xds.Options{Address: m.address, MaxBytes: 4 << 20})
 	small.wantLog("its configuration is larger than limits.xds.max_bytes")
+}
+
+// bytesField is a field with this tag.
+func bytesField(tag byte, content string) string {
+	var length []byte
+	n := len(content)
+	for ; n >= 0x80; n >>= 7 {
+		length = append(length, byte(n)|0x80)
+	}
+	return string(append([]byte{tag}, append(length, byte(n))...)) + content
 }
 
 // By default a response may have 64 MiB.

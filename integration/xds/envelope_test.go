@@ -166,5 +166,5 @@ func TestASnapshotThatLostTheTypeChangesNothing(t *testing.T) {
 func cacheOf(address string, response []byte) []byte {
 	content := append(fmt.Appendf(nil, "%q %q\n", address, nodeID), response...)
 	sum := sha256.Sum256(content)
-	return append(append([]byte("ratelimitd xds cache 1\n"), sum[:]...), response...)
+	return append(sum[:], response...)
 }

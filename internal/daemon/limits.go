@@ -61,7 +61,6 @@ func limitsOverXDS(s settings.Limits, options limitsfile.Options, metrics promet
 		MaxBytes:  s.XDS.MaxBytes,
 		CachePath: s.CachePath,
 		Live:      live,
-		Sparing:   options.Sparing,
 		Metrics:   metrics,
 		Log:       log,
 	})

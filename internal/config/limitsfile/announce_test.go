@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
@@ -84,23 +82,11 @@ func TestResourcesAreAnnouncedAsFiles(t *testing.T) {
 	fed := limitsfile.Options{Announce: a.tell}.NewFedLive("elsewhere", nil)
 	a.live = fed.Live
 	const text = "domain: a\ndescriptors: [{key: k, value: \"5\", rate_limit: {requests_per_unit: 1, unit: second}, descriptors: [{key: \"a: b\", rate_limit: {unlimited: true}}]}]\n"
-	tree := func() (limitsfile.Tree, error) {
-		var n yaml.Node
-		err := yaml.Unmarshal([]byte(text), &n)
-		clearLines(&n)
-		return limitsfile.Tree{Root: n.Content[0]}, err
-	}
-	if err := fed.Feed([32]byte{1}, []limitsfile.Resource{{Name: "a.yaml", Tree: tree}}); err != nil {
+	resource := limitsfile.Resource{Name: "a.yaml", Text: func() ([]byte, error) { return []byte(text), nil }}
+	if err := fed.Feed([32]byte{1}, []limitsfile.Resource{resource}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.again(t); got != a.live.Rules().Fingerprint() {
 		t.Errorf("%+v makes rules %s, those in force are %s", a.texts, got, a.live.Rules().Fingerprint())
-	}
-}
-
-func clearLines(n *yaml.Node) {
-	n.Line, n.Column = 0, 0
-	for _, c := range n.Content {
-		clearLines(c)
 	}
 }

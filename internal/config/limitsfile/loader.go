@@ -14,8 +14,7 @@ type loader struct {
 	shared   *parser.Shared
 	errs     yamlfile.Errors
 	warnings []yamlfile.Warning
-	// parsers are the parsers of files that could be read; those of resources only where
-	// others may add to their domains.
+	// parsers are the parsers of the files.
 	parsers []*parser.Parser
 }
 
@@ -34,42 +33,20 @@ func (l *loader) file(name string, data []byte) {
 	l.parsed(p)
 }
 
-// parsed enters what a parser has read. A resource's parser is dropped unless others may
-// add to its domain: there may be 100,000.
+// parsed enters what a parser has read.
 func (l *loader) parsed(p *parser.Parser) {
 	p.Enter(l.domains)
-	if !p.Made || l.options.MergeDomains {
-		l.parsers = append(l.parsers, p)
-		return
-	}
-	l.finishFile(p)
+	l.parsers = append(l.parsers, p)
 }
-
-// finish does what needs all files.
-func (l *loader) finish() {
-	for _, p := range l.parsers {
-		reload.Yield()
-		l.finishFile(p)
-	}
-}
-
-// finishFile does what needs the whole domain of the file.
-func (l *loader) finishFile(p *parser.Parser) {
-	p.Finish(l.domains)
-	l.errs = append(l.errs, p.Errs...)
-	if p.Made && len(l.warnings) >= maxWarnings {
-		return
-	}
-	l.warnings = append(l.warnings, p.Warnings...)
-}
-
-// maxWarnings is roughly how many warnings about what programs made are kept, for all
-// resources together: the log shows only a few.
-const maxWarnings = 1000
 
 // result returns the rules of everything that was read, or all errors.
 func (l *loader) result() (*rules.Set, error) {
-	l.finish()
+	for _, p := range l.parsers {
+		reload.Yield()
+		p.Finish(l.domains)
+		l.errs = append(l.errs, p.Errs...)
+		l.warnings = append(l.warnings, p.Warnings...)
+	}
 	if len(l.errs) > 0 {
 		l.errs.Sort()
 		return nil, l.errs

@@ -2,12 +2,7 @@ package limitsfile
 
 import (
 	"crypto/sha256"
-	"iter"
 	"log/slog"
-	"math"
-	"slices"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
@@ -18,32 +13,9 @@ import (
 type Resource struct {
 	// Name identifies it in errors, in place of a file name.
 	Name string
-	// Tree returns it as the tree that a limits file would have. An error says why the
-	// resource is invalid. It is called when the resource is read, so that only one tree
-	// is held at a time.
-	Tree func() (Tree, error)
-}
-
-// Tree is the tree of a limits file, without lines and aliases.
-type Tree struct {
-	Root *yaml.Node
-	// Items, if set, returns the items of a list of descriptors that is empty in the
-	// tree, or nil. It is called once for each list. An item takes many times the memory
-	// of what it is made from, so items are made one by one.
-	Items func(list *yaml.Node) iter.Seq[*yaml.Node]
-}
-
-// fill puts the items of all lists below a node into the tree.
-func (t Tree) fill(n *yaml.Node) {
-	if t.Items == nil {
-		return
-	}
-	if items := t.Items(n); items != nil {
-		n.Content = slices.Collect(items)
-	}
-	for _, below := range n.Content {
-		t.fill(below)
-	}
+	// Text returns the limits file that says the same; its lines mean nothing. An error
+	// says why the resource is invalid.
+	Text func() ([]byte, error)
 }
 
 // FedLive is a Live that Feed loads.
@@ -60,8 +32,7 @@ func (o Options) NewFedLive(from string, log *slog.Logger) *FedLive {
 
 // Feed puts the rules of resources in force, all or nothing: on any error the previous
 // rules stay. Resources with the digest of those in force change nothing. Errors in
-// resources are yamlfile.Errors, in the order of the names. After a hundred errors no
-// further resource is read.
+// resources are yamlfile.Errors, in the order of the names.
 func (l *FedLive) Feed(digest [sha256.Size]byte, resources []Resource) error {
 	return l.Replace(reload.Files[rules.Set]{
 		Digest: digest,
@@ -77,38 +48,22 @@ func (l *FedLive) Feed(digest [sha256.Size]byte, resources []Resource) error {
 	})
 }
 
-// resources reads all of them. It returns their texts if anyone needs them.
+// resources reads all of them. It returns their texts where they are announced.
 func (l *loader) resources(list []Resource) (rules *rules.Set, texts []Text, err error) {
-	const maxErrors = 100
-	errors := 0
 	for _, r := range list {
-		if errors >= maxErrors {
-			break
-		}
 		reload.Yield()
-		tree, err := r.Tree()
+		text, err := r.Text()
 		if err != nil {
 			l.errs = append(l.errs, yamlfile.Error{File: r.Name, Found: err.Error()})
-			errors++
 			continue
 		}
 		if l.options.Announce != nil {
-			tree.fill(tree.Root)
-			text, err := yaml.Marshal(tree.Root)
-			if err != nil {
-				return nil, nil, err
-			}
 			texts = append(texts, Text{Name: r.Name, Text: string(text)})
 		}
-		p := l.shared.Parser(r.Name, nodesMade)
-		p.Tree(tree.Root, tree.Items)
+		p := l.shared.Parser(r.Name, len(text))
+		p.ReadMade(text)
 		l.parsed(p)
-		errors += len(p.Errs)
 	}
 	rules, err = l.result()
 	return rules, texts, err
 }
-
-// nodesMade is more nodes than any tree has. Without aliases a tree needs no bound of its
-// own.
-const nodesMade = math.MaxInt32 / 2

@@ -3,17 +3,29 @@ package xds
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
-	"github.com/ratelimitd/ratelimitd/internal/logthin"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
@@ -22,15 +34,8 @@ const (
 	// no response is accepted.
 	minPause = 200 * time.Millisecond
 	maxPause = 10 * time.Second
-	// logEvery spaces repeated log lines.
-	logEvery = time.Minute
-	// silenceLogEvery spaces the lines about a server that has nothing to say, which may
-	// be intended.
-	silenceLogEvery = 10 * time.Minute
-	// maxSaid bounds the error of a connection, in bytes.
-	maxSaid = 1024
-	// defaultSilence applies if Options do not say.
-	defaultSilence = 15 * time.Second
+	// maxDetail bounds the errors reported to the server, in bytes.
+	maxDetail = 32 << 10
 )
 
 // Options are the options of a Client.
@@ -54,8 +59,6 @@ type Options struct {
 	Silence time.Duration
 	// Live receives the rules. It was made by NewFedLive.
 	Live *limitsfile.FedLive
-	// Sparing, if set, calls the function that reads a large response.
-	Sparing func(func())
 	// Metrics registers the metrics of the client. Log may be nil.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
@@ -66,32 +69,22 @@ type Options struct {
 type Client struct {
 	options Options
 	log     *slog.Logger
-	tls     tlsConfig // nil without TLS
-	pace    pace
+	// tls makes the configuration of one connection from the current contents of the
+	// files; nil without TLS.
+	tls     func(serverName string) (*tls.Config, error)
 	metrics *metrics
-
-	// lost thins the log lines about connections, by their text; there are few texts.
-	// toldLost is set if the last line about the connection says that there is none.
-	lost              map[string]*logthin.Thinner
-	toldLost          bool
-	silent, notCached logthin.Thinner
-	// misaddressed thins the log lines about responses that are not a configuration.
-	misaddressed logthin.Thinner
 
 	// answered is closed once a response was loaded or refused.
 	answered     chan struct{}
 	answeredOnce sync.Once
 
-	// refused identifies the last configuration that was loaded; why is the reason for
-	// its refusal, or nil. A server may send it again and again.
-	refused [sha256.Size]byte
-	why     error
-	// cached is the configuration in the cache. It and the fields above, from pace on,
-	// are used by New and then only by Run.
+	// cached is the configuration in the cache, and lost what was last logged of
+	// connections. New and then only Run use them.
 	cached [sha256.Size]byte
+	lost   string
 
 	mu     sync.Mutex
-	status Status
+	status status
 }
 
 // New returns a Client and loads the cached configuration. An error says which TLS file
@@ -101,18 +94,16 @@ func New(o Options) (*Client, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Silence == 0 {
-		o.Silence = defaultSilence
+		o.Silence = 15 * time.Second
 	}
-	tls, err := tlsfiles.ClientConfigBesideSystem(o.TLS, o.Log)
+	security, err := tlsfiles.ClientConfigBesideSystem(o.TLS, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	c := &Client{
-		options: o, log: o.Log.With("xds_server", o.Address), tls: tls, answered: make(chan struct{}),
-		lost: make(map[string]*logthin.Thinner), toldLost: true,
+		options: o, log: o.Log.With("xds_server", o.Address), tls: security, metrics: newMetrics(o.Metrics),
+		answered: make(chan struct{}), status: status{since: time.Now()},
 	}
-	c.status.Since = time.Now()
-	c.metrics = newMetrics(o.Metrics, c)
 	if o.CachePath != "" {
 		c.loadCache()
 	}
@@ -124,8 +115,7 @@ func (c *Client) Answered() <-chan struct{} { return c.answered }
 
 // Run follows the server until ctx ends.
 func (c *Client) Run(ctx context.Context) {
-	pause := minPause
-	for {
+	for pause := minPause; ; {
 		good, err := c.session(ctx)
 		if ctx.Err() != nil {
 			return
@@ -134,63 +124,166 @@ func (c *Client) Run(ctx context.Context) {
 		if good {
 			pause = minPause
 		}
-		pause = nextPause(pause)
-		if sleep(ctx, pause) != nil {
+		// Daemons that lost the same server must not come back together.
+		pause = min(minPause+rand.N(3*pause-minPause), maxPause)
+		select {
+		case <-ctx.Done():
 			return
+		case <-time.After(pause):
 		}
 	}
 }
 
-// nextPause returns the pause that follows another. Daemons that lost the same server
-// must not come back together.
-func nextPause(pause time.Duration) time.Duration {
-	return min(minPause+rand.N(3*pause-minPause), maxPause)
+// dial returns a connection, which is established on first use.
+func (c *Client) dial() (*grpc.ClientConn, error) {
+	security := insecure.NewCredentials()
+	if c.tls != nil {
+		config, err := c.tls(c.options.Address)
+		if err != nil {
+			return nil, err
+		}
+		security = credentials.NewTLS(config)
+	}
+	return grpc.NewClient(c.options.Address,
+		grpc.WithTransportCredentials(security),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}),
+		// A server in Go cuts connections that ping it more often.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
+		// A service config from DNS could enable retries.
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+	)
 }
 
-// load puts a snapshot in force. It returns the reason if it is refused, or nil.
-func (c *Client) load(s *snapshot) error {
-	if c.isRefused(s) {
-		return c.why // it would take as long as the first time
-	}
-	c.why = c.options.Live.Feed(s.digest, s.list())
-	c.refused = s.digest
-	return c.why
+// session is one stream.
+type session struct {
+	*Client
+	// accepted is the version last accepted on this stream, and rejected the one refused
+	// since; each is nil if there is none. Versions of earlier streams mean nothing:
+	// another server may start counting again.
+	accepted, rejected *string
 }
 
-// isRefused reports whether a snapshot is the one that was just refused.
-func (c *Client) isRefused(s *snapshot) bool { return c.why != nil && s.digest == c.refused }
-
-// judge loads a snapshot and records the result.
-func (c *Client) judge(s *snapshot, data []byte) error {
-	again, rules := c.isRefused(s), c.rules()
-	misaddressed := s.checkEnvelope()
-	err := misaddressed
-	if err == nil {
-		err = c.load(s)
-	}
-	c.mu.Lock()
+// session connects and follows the server until the stream ends. It returns whether
+// something was accepted, and why the stream ended. Each stream has its own connection:
+// then the name is looked up again, and the TLS files are read again.
+func (c *Client) session(ctx context.Context) (good bool, err error) {
+	conn, err := c.dial()
 	if err != nil {
-		c.status.Rejected = &Rejection{Version: s.version, At: time.Now(), Err: err}
-	} else {
-		c.status.Version, c.status.AcceptedAt = s.version, time.Now()
-		c.status.Rejected, c.status.CachedAt = nil, time.Time{}
+		return false, err
 	}
-	c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.metrics.accepted.Inc()
-		c.log.Debug("xds: accepted", "version", s.version)
-		c.tellEmptied(s, rules)
-		c.saveCache(s, data)
-	case misaddressed != nil:
-		if leftOut, due := c.misaddressed.Due(time.Now(), logEvery); due {
-			c.log.Warn("xds: a response is refused, and the server is told; nothing changes", "version", s.version, "error", err, "not_logged", leftOut)
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for name, value := range c.options.Headers {
+		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
+	}
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(c.options.MaxBytes))
+	if err != nil {
+		return false, err
+	}
+	c.changeStatus(func(st *status) { st.connected, st.since = true, time.Now() })
+	c.log.Info("xds: connected", "node_id", c.options.NodeID)
+	silence := time.AfterFunc(c.options.Silence, func() {
+		c.changeStatus(func(st *status) { st.silent = true })
+		c.log.Warn("xds: the server is connected and has sent no configuration; it may have none yet, or none for this node id",
+			"node_id", c.options.NodeID, "after", c.options.Silence)
+	})
+	defer silence.Stop()
+	s := &session{Client: c}
+	for request := s.request(""); ; {
+		// Where sending fails with EOF, receiving says why.
+		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) {
+			return s.accepted != nil, err
 		}
+		response, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the server ended the stream")
+		}
+		if err != nil {
+			return s.accepted != nil, err
+		}
+		silence.Stop()
+		request = s.answer(response)
+	}
+}
+
+// answer loads a response and returns the answer to it.
+//
+// A refusal names the version before, as the protocol demands. Servers that only compare
+// versions take that for a request for the same snapshot and send it at once. If it comes
+// again, the answer names its version, which they take to be known; the error says that
+// it is refused. The version of another type is never named: it may be the next one of
+// the requested type.
+func (s *session) answer(response *discoveryv3.DiscoveryResponse) *discoveryv3.DiscoveryRequest {
+	version := response.GetVersionInfo()
+	why := s.judge(response)
+	if why == nil {
+		s.accepted, s.rejected = &version, nil
+		return s.request(response.GetNonce())
+	}
+	r := s.request(response.GetNonce())
+	if isOfType(response) {
+		if s.rejected != nil && *s.rejected == version {
+			r.VersionInfo = version
+		}
+		s.rejected = &version
+	}
+	message := why.Error()
+	r.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: strings.ToValidUTF8(message[:min(len(message), maxDetail)], "?")}
+	return r
+}
+
+// request returns a request for all resources.
+func (s *session) request(nonce string) *discoveryv3.DiscoveryRequest {
+	node := &corev3.Node{Id: s.options.NodeID, Metadata: &structpb.Struct{Fields: make(map[string]*structpb.Value)}}
+	for key, value := range s.options.NodeMetadata {
+		node.Metadata.Fields[key] = structpb.NewStringValue(value)
+	}
+	r := &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: TypeURL, ResponseNonce: nonce}
+	if s.accepted != nil {
+		r.VersionInfo = *s.accepted
+	}
+	return r
+}
+
+// judge loads a response and records the result. It returns why it is refused, or nil.
+func (c *Client) judge(response *discoveryv3.DiscoveryResponse) (why error) {
+	version, before := response.GetVersionInfo(), c.rules()
+	s, why := readSnapshot(response)
+	if why == nil {
+		why = c.options.Live.Feed(s.digest, s.list())
+	}
+	again := false // refused for the same reason
+	c.changeStatus(func(st *status) {
+		again = why != nil && st.why != nil && why.Error() == st.why.Error()
+		st.silent, st.failure, st.why = false, "", why
+		if why == nil {
+			st.version, st.acceptedAt, st.cachedAt = version, time.Now(), time.Time{}
+		} else {
+			st.refused, st.refusedAt = version, time.Now()
+		}
+	})
+	switch {
+	case why == nil:
+		c.lost = ""
+		c.metrics.accepted.Inc()
+		if before > 0 && c.rules() == 0 {
+			// It may be intended, or the server may have lost its own. Domains without a
+			// rule may remain.
+			c.metrics.emptied.Inc()
+			c.log.Error("xds: the server sent a configuration without limits; nothing is limited now", "version", version, "rules_before", before)
+		}
+		c.saveCache(s, response)
 	case !again:
-		c.log.Warn("xds: a configuration is refused, and the server is told", "version", s.version) // Live logs why
+		first, _, _ := strings.Cut(why.Error(), "\n") // Live logs all that is wrong with limits
+		c.log.Warn("xds: a configuration is refused, and the server is told; nothing changes", "version", version, "error", first)
+		fallthrough
+	default:
+		c.metrics.rejected.Inc()
 	}
 	c.answeredOnce.Do(func() { close(c.answered) })
-	return err
+	return why
 }
 
 // rules returns how many rules are in force.
@@ -201,82 +294,31 @@ func (c *Client) rules() int {
 	return 0
 }
 
-// tellEmptied counts and logs that a configuration removed all of the rules, of which
-// there were so many before. That may be intended, or the server may have lost its own.
-// Domains without a rule may remain.
-func (c *Client) tellEmptied(s *snapshot, before int) {
-	if before == 0 || c.rules() > 0 {
-		return
-	}
-	c.metrics.emptied.Inc()
-	c.log.Error("xds: the server sent a configuration without limits; nothing is limited now", "version", s.version, "rules_before", before)
-}
-
-// connected records that a stream is open.
-func (c *Client) connected() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.status.Connected, c.status.Since = true, time.Now()
-	if c.toldLost {
-		c.toldLost = false
-		c.log.Info("xds: connected", "node_id", c.options.NodeID)
-	}
-}
-
 // disconnected records and logs why a stream ended, or could not start.
 func (c *Client) disconnected(err error) {
-	c.metrics.failures.Inc()
+	text, said := "xds: the server cannot be reached", strings.Join(strings.Fields(err.Error()), " ")
 	hint := hintFor(err)
-	if said := err.Error(); len(said) > maxSaid {
-		err = errors.New(strings.ToValidUTF8(said[:maxSaid], "?") + "...") // the server chose it
+	if hint != "" {
+		said += " (" + hint + ")"
 	}
-	c.mu.Lock()
-	was := c.status.Connected
-	if was {
-		c.status.Connected, c.status.Silent, c.status.Since = false, false, time.Now()
-	}
-	c.status.LastError, c.status.Hint, c.status.FailedAt = err, hint, time.Now()
-	inForce := c.options.Live.Rules() != nil
-	c.mu.Unlock()
-	text := "xds: the server cannot be reached"
-	if was {
-		text = "xds: the stream ended"
-	}
+	c.changeStatus(func(st *status) {
+		if st.connected {
+			text = "xds: the stream ended"
+			st.connected, st.silent, st.since = false, false, time.Now()
+		}
+		st.failure, st.failedAt = said, time.Now()
+	})
+	c.metrics.failures.Inc()
 	if hint != "" {
 		text += ": " + hint
 	}
-	if inForce {
+	if c.options.Live.Rules() != nil {
 		text += "; the limits in force stay"
 	} else {
 		text += "; no limits are loaded yet"
 	}
-	if c.lost[text] == nil {
-		c.lost[text] = &logthin.Thinner{}
-	}
-	if leftOut, due := c.lost[text].Due(time.Now(), logEvery); due {
-		c.toldLost = true
-		c.log.Warn(text, "error", err, "not_logged", leftOut)
+	if text != c.lost {
+		c.lost = text
+		c.log.Warn(text, "error", err)
 	}
 }
-
-// tellSilence logs that the server has said nothing on a stream.
-func (c *Client) tellSilence() {
-	c.mu.Lock()
-	c.status.Silent = true
-	c.mu.Unlock()
-	if _, due := c.silent.Due(time.Now(), silenceLogEvery); due {
-		c.log.Warn("xds: the server is connected and has sent no configuration; it may have none yet, or none for this node id",
-			"node_id", c.options.NodeID, "after", c.options.Silence)
-	}
-}
-
-// heard records that the server said something.
-func (c *Client) heard() {
-	c.mu.Lock()
-	c.status.Silent = false
-	c.status.LastError, c.status.Hint, c.status.FailedAt = nil, "", time.Time{}
-	c.mu.Unlock()
-	c.silent.Reset()
-}
-
-var errEndOfStream = errors.New("the server ended the stream")

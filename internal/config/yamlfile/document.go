@@ -35,7 +35,18 @@ func (w *Reader) Document(text []byte, allowed string, top func(Value)) {
 		w.badText(&Error{Line: 1, Column: 1, Found: "an empty file", Allowed: allowed})
 	}
 	if doc != nil {
+		if w.Made {
+			forgetLines(doc)
+		}
 		top(Root(doc))
+	}
+}
+
+// forgetLines sets the positions of all nodes to 0.
+func forgetLines(n *yaml.Node) {
+	n.Line, n.Column = 0, 0
+	for _, below := range n.Content {
+		forgetLines(below)
 	}
 }
 

@@ -2,7 +2,6 @@ package yamlfile
 
 import (
 	"fmt"
-	"math"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -15,9 +14,7 @@ type Reader struct {
 	levels []*Level
 	// Lenient turns what envoyproxy/ratelimit accepts into warnings.
 	Lenient bool
-	// Made is set if a program made the nodes. They have no lines and no aliases, and may
-	// occur in several places. At most maxMade errors and as many warnings are kept; with
-	// that many errors the Reader is spent.
+	// Made is set if a program made the text: its lines mean nothing.
 	Made     bool
 	Errs     Errors
 	Warnings []Warning
@@ -38,9 +35,6 @@ type finding struct {
 // maxAliasVisits is how many nodes may be visited beyond those of the file.
 const maxAliasVisits = 1_000_000
 
-// maxMade bounds the errors in what a program made. Nobody fixes more by hand.
-const maxMade = 100
-
 // NewReader returns a Reader for a file of the given size in bytes, whose mappings have
 // these levels.
 func NewReader(file string, size int, levels ...*Level) *Reader {
@@ -56,9 +50,6 @@ func (w *Reader) BadAt(at Position, found, allowed string) {
 		return
 	}
 	w.Errs = append(w.Errs, Error{File: w.File, Line: at.Line, Column: at.Column, Path: at.Path.String(), Found: found, Allowed: allowed})
-	if w.Made && len(w.Errs) >= maxMade {
-		w.left = math.MinInt
-	}
 }
 
 // Lax reports something found at v that envoyproxy/ratelimit accepts: like Bad or, if
@@ -79,9 +70,6 @@ func (w *Reader) Warn(v Value, format string, args ...any) {
 
 // WarnAt warns about what is at a place.
 func (w *Reader) WarnAt(at Position, format string, args ...any) {
-	if w.Made && len(w.Warnings) >= maxMade {
-		return
-	}
 	if text := fmt.Sprintf(format, args...); w.first(at, text) {
 		w.Warnings = append(w.Warnings, Warning{File: w.File, Line: at.Line, Column: at.Column, Path: at.Path.String(), Text: text})
 	}

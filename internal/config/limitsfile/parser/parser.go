@@ -2,9 +2,6 @@ package parser
 
 import (
 	"fmt"
-	"iter"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
@@ -22,8 +19,6 @@ type Parser struct {
 	nameAt, tagAt, unmatchedAt yamlfile.Position
 	// general are the outermost descriptors without an exact value.
 	general []generalNode
-	// items, if set, returns the items of a list that is empty in the tree, or nil.
-	items func(list *yaml.Node) iter.Seq[*yaml.Node]
 }
 
 // Parser returns a Parser for a file whose text has the given number of bytes.
@@ -33,10 +28,10 @@ func (s *Shared) Parser(file string, size int) *Parser {
 	return &Parser{reader: &reader{Reader: r, shared: s}}
 }
 
-// Tree reads a tree that a program made. items returns the items of lists, or is nil.
-func (p *Parser) Tree(root *yaml.Node, items func(list *yaml.Node) iter.Seq[*yaml.Node]) {
-	p.Made, p.items = true, items
-	p.domain(yamlfile.Root(root))
+// ReadMade reads a text that a program made: its lines mean nothing.
+func (p *Parser) ReadMade(text []byte) {
+	p.Made = true
+	p.Read(text)
 }
 
 // Read reads the text of the file. What is wrong is among the errors of p.
@@ -83,8 +78,9 @@ func (p *Parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
 		p.Bad(v, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
 		return
 	}
+	items, _ := p.List(v, "descriptors")
 	list := descriptorList{List: rules.NewList(up)}
-	for item := range p.itemsOf(v) {
+	for item := range items.All() {
 		p.descriptor(item, up, &list, depth)
 		if p.Spent() {
 			return
@@ -202,30 +198,6 @@ func (p *Parser) oneKindOfLimits(o *yamlfile.Object) {
 			first = kind
 		default:
 			p.Bad(yamlfile.Later(o.Key(first), o.Key(kind)), first+" beside "+kind, "one of them")
-		}
-	}
-}
-
-// itemsOf yields the items of a list of descriptors.
-func (p *Parser) itemsOf(v yamlfile.Value) iter.Seq[yamlfile.Value] {
-	if p.items != nil {
-		if made := p.items(v.Node); made != nil {
-			return madeItems(v, made)
-		}
-	}
-	items, _ := p.List(v, "descriptors")
-	return items.All()
-}
-
-// madeItems yields the items of a list that is made while it is read.
-func madeItems(v yamlfile.Value, made iter.Seq[*yaml.Node]) iter.Seq[yamlfile.Value] {
-	return func(yield func(yamlfile.Value) bool) {
-		i := 0
-		for n := range made {
-			if !yield(v.Item(i, n)) {
-				return
-			}
-			i++
 		}
 	}
 }
