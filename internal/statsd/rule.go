@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+
+	"github.com/cactus/go-statsd-client/v5/statsd"
 )
 
 // Rule changes the names that its pattern matches, as a mogrifier of
@@ -14,8 +16,8 @@ import (
 type Rule struct {
 	pattern *regexp.Regexp
 	name    string
-	// tags are key:value, sorted by their keys.
-	tags []string
+	// tags are sorted by their keys.
+	tags []statsd.Tag
 }
 
 // variable is a part of the pattern, by its number.
@@ -40,7 +42,7 @@ func NewRule(pattern, name string, tags map[string]string) (Rule, error) {
 		if key == "" || tags[key] == "" {
 			return Rule{}, fmt.Errorf("found the tag %q with the value %q; allowed: neither empty", key, tags[key])
 		}
-		r.tags = append(r.tags, key+":"+tags[key])
+		r.tags = append(r.tags, statsd.Tag{key, tags[key]})
 		texts = append(texts, tags[key])
 	}
 	for _, text := range texts {
@@ -54,7 +56,7 @@ func NewRule(pattern, name string, tags map[string]string) (Rule, error) {
 }
 
 // change returns what the first matching rule makes of a name, if there is one.
-func change(rules []Rule, name string) (changed string, tags []string, ok bool) {
+func change(rules []Rule, name string) (changed string, tags []statsd.Tag, ok bool) {
 	for _, r := range rules {
 		parts := r.pattern.FindStringSubmatch(name)
 		if parts == nil {
@@ -67,7 +69,7 @@ func change(rules []Rule, name string) (changed string, tags []string, ok bool) 
 			})
 		}
 		for _, tag := range r.tags {
-			tags = append(tags, with(tag))
+			tags = append(tags, tagOf(tag[0], with(tag[1])))
 		}
 		return with(r.name), tags, true
 	}
