@@ -1,10 +1,5 @@
 package settings
 
-import (
-	"log/slog"
-	"strings"
-)
-
 // The types of settings that are one of a few words. Types that other packages decide by,
 // such as bucket.FailureMode, are defined there.
 type (
@@ -141,34 +136,3 @@ const (
 	LogText LogFormat = "text"
 	LogJSON LogFormat = "json"
 )
-
-// choiceSetting is one of a few values of a type whose values are words.
-func choiceSetting[T ~string](choices ...T) settingKind[T] {
-	return choiceSettingOf(func(choice T) string { return string(choice) }, choices...)
-}
-
-// choiceSettingOf is one of a few values, given the word for each.
-func choiceSettingOf[T any](word func(T) string, choices ...T) settingKind[T] {
-	words, values := make([]string, len(choices)), make(map[string]T, len(choices))
-	for i, choice := range choices {
-		words[i] = word(choice)
-		values[words[i]] = choice
-	}
-	last := len(words) - 1
-	return settingKind[T]{
-		word: strings.Join(words, "|"), allowed: strings.Join(words[:last], ", ") + " or " + words[last], show: word,
-		parse: func(text string) (T, *settingComplaint) {
-			if choice, ok := values[text]; ok {
-				return choice, nil
-			}
-			var none T
-			if _, ok := values[strings.ToLower(text)]; ok {
-				return none, complainWith(text, "in lower case")
-			}
-			return none, complain(text)
-		},
-	}
-}
-
-// levelWord is a slog level as spelled in log.level.
-func levelWord(level slog.Level) string { return strings.ToLower(level.String()) }

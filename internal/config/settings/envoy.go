@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
 )
 
 // LoadEnvoy returns the settings that envoyproxy/ratelimit's environment asks for, with
@@ -23,15 +24,16 @@ import (
 // not. The error joins all errors, as Load's does. Variables that the service does not
 // know are ignored; those of our own settings with a warning.
 func LoadEnvoy(fs *pflag.FlagSet, environ []string) (Settings, []string, error) {
-	l := newSettingsLoader()
+	l := newLoader()
 	l.likeEnvoy = true
-	return l.load(fs, l.fromEnvoy(environ))
+	l.addEnvoy(environ)
+	return l.load(fs)
 }
 
 // envoyEnvironment turns that service's variables into a layer of settings.
 type envoyEnvironment struct {
-	*settingsLoader
-	layer     map[string]any
+	*loader
+	layer     *viper.Viper
 	variables []envoyVariable
 	given     map[string]bool
 	values    map[string]string // those given, and the defaults of the others
@@ -39,15 +41,15 @@ type envoyEnvironment struct {
 	mogrifier map[string]string // those of rules for statistics names
 }
 
-func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
+func (l *loader) addEnvoy(environ []string) {
 	e := &envoyEnvironment{
-		settingsLoader: l,
-		layer:          map[string]any{},
-		variables:      envoyVariables(),
-		given:          map[string]bool{},
-		values:         map[string]string{},
-		unread:         map[string]bool{},
-		mogrifier:      map[string]string{},
+		loader:    l,
+		layer:     viper.New(),
+		variables: envoyVariables(),
+		given:     map[string]bool{},
+		values:    map[string]string{},
+		unread:    map[string]bool{},
+		mogrifier: map[string]string{},
 	}
 	e.read(environ)
 	e.listeners()
@@ -61,7 +63,7 @@ func (l *settingsLoader) fromEnvoy(environ []string) map[string]any {
 	e.store()
 	e.tellIgnored()
 	e.tellOwn(environ)
-	return e.layer
+	l.merge(e.layer)
 }
 
 // read takes the values of the known variables, and reports those that the service could
@@ -142,9 +144,7 @@ func (e *envoyEnvironment) set(setting, text string, because ...string) {
 	default:
 		where = "variables " + strings.Join(given, ", ")
 	}
-	if e.accept(where, e.lookup(setting), text) {
-		put(e.layer, setting, settingValue{text: text, where: where})
-	}
+	e.loader.set(e.layer, e.lookup(setting), text, where)
 }
 
 // copy applies a variable's text unchanged.

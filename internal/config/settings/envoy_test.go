@@ -49,7 +49,7 @@ func changed(t *testing.T, s Settings) string {
 	}
 	var list []string
 	for _, d := range allSettings() {
-		if now := d.show(&s); now != d.show(&base) {
+		if now := d.show(d.valueIn(&s)); now != d.show(d.valueIn(&base)) {
 			list = append(list, d.name+"="+now)
 		}
 	}

@@ -298,7 +298,7 @@ func TestEachEnvoyVariableIsRead(t *testing.T) {
 			t.Errorf("%s: neither a setting nor why there is none", v.name)
 		}
 		for _, name := range v.settings {
-			if newSettingsLoader().lookup(name) == nil {
+			if newLoader().lookup(name) == nil {
 				t.Errorf("%s: %s is no setting", v.name, name)
 			}
 		}

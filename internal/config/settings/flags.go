@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
 )
 
 // BindFlags defines a flag for each setting except secrets, since every user of the
@@ -21,9 +20,9 @@ func BindFlags(fs *pflag.FlagSet) {
 		if d.byDefault != "" {
 			usage += " [" + d.byDefault + "]"
 		}
-		flag := fs.VarPF(&settingFlag{word: d.word, list: d.form == listForm}, d.flag(), "", usage)
+		flag := fs.VarPF(&settingFlag{word: d.word, list: d.list}, d.flag(), "", usage)
 		flag.Annotations = map[string][]string{sectionOfFlag: {d.section()}}
-		if d.form == boolForm {
+		if d.word == boolKind.word {
 			flag.NoOptDefVal = "true"
 		}
 	}
@@ -104,38 +103,19 @@ func (f *settingFlag) Set(text string) error {
 	return nil
 }
 
-// viperFlag gives viper a flag as text: by itself viper reads a bad integer as 0.
-type viperFlag struct {
-	*pflag.Flag
-}
-
-func (f viperFlag) HasChanged() bool { return f.Changed }
-
-func (f viperFlag) Name() string { return f.Flag.Name }
-
-func (f viperFlag) ValueString() string { return f.Value.String() }
-
-func (f viperFlag) ValueType() string { return "text" }
-
-func (l *settingsLoader) bindFlags(layers *viper.Viper, fs *pflag.FlagSet) error {
-	if fs == nil {
-		return nil
-	}
+// addFlags adds the flags that were given.
+func (l *loader) addFlags(fs *pflag.FlagSet) {
 	for i := range l.table {
 		d := &l.table[i]
-		flag := fs.Lookup(d.flag())
-		if flag == nil || !flag.Changed {
+		if fs == nil || fs.Lookup(d.flag()) == nil {
 			continue
 		}
-		if _, ours := flag.Value.(*settingFlag); !ours {
-			continue // a command's own flag that happens to have the name
-		}
-		if !l.accept("flag --"+flag.Name, d, flag.Value.String()) {
-			continue
-		}
-		if err := layers.BindFlagValue(d.name, viperFlag{flag}); err != nil {
-			return err
+		// Not a command's own flag that happens to have the name.
+		if flag, ours := fs.Lookup(d.flag()).Value.(*settingFlag); ours && flag.set {
+			l.set(l.all, d, flag.text, "flag --"+d.flag())
 		}
 	}
-	return nil
 }
+
+// flag returns the name of the setting's flag, without dashes.
+func (d *setting) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(d.name) }

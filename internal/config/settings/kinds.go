@@ -1,83 +1,48 @@
 package settings
 
 import (
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/statsd"
 )
 
-// setting is one row of the table.
-type setting struct {
-	name      string // as in "redis.hash_tags"
-	byDefault string
-	help      string
-	word      string // what help puts after the flag: "duration"
-	allowed   string // the allowed values, in words
-	form      settingForm
-	secret    bool
-	// parse checks a value and returns a function that stores it in its field.
-	parse func(text string) (assign func(*Settings), complaint *settingComplaint)
-	// show returns the field as text; stars for a secret.
-	show func(*Settings) string
-}
-
-// flag returns the name of the setting's flag, without dashes.
-func (d *setting) flag() string {
-	return strings.NewReplacer(".", "-", "_", "-").Replace(d.name)
-}
-
-// variable returns the name of the setting's environment variable.
-func (d *setting) variable() string {
-	return settingsPrefix + strings.ToUpper(strings.ReplaceAll(d.name, ".", "_"))
-}
-
-// settingForm is the form that a value must have in YAML.
-type settingForm int
-
-const (
-	textForm     settingForm = iota // any scalar, as written
-	boolForm                        // true or false, without quotes
-	integerForm                     // a number without quotes
-	durationForm                    // a text; a number is read too, to complain about its unit
-	listForm                        // a list of scalars, or one text with commas
-)
-
-// settingComplaint says why a value is refused.
-type settingComplaint struct {
-	found string // the value as it may be shown
-	hint  string // what to do, if known
-}
-
-// settingKind is what settings of the same type have in common.
-type settingKind[T any] struct {
-	word    string
-	allowed string
-	form    settingForm
+// kind is what settings with the same values have in common.
+type kind struct {
+	word    string // what help puts after the flag: "duration"
+	allowed string // the allowed values, in words
 	secret  bool
-	parse   func(text string) (T, *settingComplaint)
-	show    func(T) string
+	// list is set if YAML may have a list, and a flag may be given several times.
+	list bool
+	// auto, if not nil, is the value that is written auto.
+	auto any
+	// parse returns the value of a text, of the type of the field.
+	parse func(text string) (any, *complaint)
 }
 
-func defineSetting[T any](name string, kind settingKind[T], byDefault, help string, field func(*Settings) *T) setting {
-	return setting{
-		name: name, byDefault: byDefault, help: help,
-		word: kind.word, allowed: kind.allowed, form: kind.form, secret: kind.secret,
-		parse: func(text string) (func(*Settings), *settingComplaint) {
-			value, complaint := kind.parse(text)
-			if complaint != nil {
-				return nil, complaint
-			}
-			return func(s *Settings) { *field(s) = value }, nil
-		},
-		show: func(s *Settings) string { return kind.show(*field(s)) },
-	}
+// complaint says why a value is refused.
+type complaint struct {
+	found string // the value as it may be shown
+	hint  string // how to write it, if known
+}
+
+func complain(text string) *complaint { return &complaint{found: foundText(text)} }
+
+func complainWith(text, hint string) *complaint {
+	return &complaint{found: foundText(text), hint: hint}
 }
 
 // foundText quotes a value for a message. It cuts a long one, and hides the text before
@@ -93,178 +58,152 @@ func foundText(text string) string {
 	return strconv.Quote(text)
 }
 
-func complain(text string) *settingComplaint {
-	return &settingComplaint{found: foundText(text)}
-}
-
-func complainWith(text, hint string) *settingComplaint {
-	return &settingComplaint{found: foundText(text), hint: hint}
-}
-
-// textKind is text taken as it is. check complains about a text that is not allowed.
-func textKind(word, allowed string, check func(text string) *settingComplaint) settingKind[string] {
-	return settingKind[string]{
-		word: word, allowed: allowed,
-		show:  func(s string) string { return s },
-		parse: func(text string) (string, *settingComplaint) { return text, check(text) },
+// show returns a value as text, secrets as stars.
+func (k *kind) show(value any) string {
+	if k.auto != nil && fmt.Sprint(value) == fmt.Sprint(k.auto) {
+		return "auto"
 	}
+	switch v := value.(type) {
+	case time.Duration:
+		return shortDuration(v)
+	case []string:
+		return strings.Join(v, ",")
+	case map[string]string:
+		return joinPairs(v, "=")
+	case HeaderSecrets:
+		return joinPairs(v, ":")
+	case []StatsdRule:
+		if v == nil {
+			return ""
+		}
+		return statsdRulesText(v)
+	case slog.Level:
+		return levelWord(v)
+	case float32:
+		return strconv.FormatFloat(float64(v), 'f', -1, 32)
+	}
+	return fmt.Sprint(value)
+}
+
+// checkedKind is a text taken as it is. check complains about one that is not allowed.
+func checkedKind(word, allowed string, check func(text string) *complaint) kind {
+	return kind{word: word, allowed: allowed, parse: func(text string) (any, *complaint) { return text, check(text) }}
 }
 
 // listKind is a list of texts separated by commas, or none if that is allowed. check
 // complains about an item that is not.
-func listKind(word, allowed string, mayBeEmpty bool, check func(item string) *settingComplaint) settingKind[[]string] {
-	return settingKind[[]string]{
-		word: word, allowed: allowed, form: listForm,
-		show: func(list []string) string { return strings.Join(list, ",") },
-		parse: func(text string) ([]string, *settingComplaint) {
-			if text == "" && mayBeEmpty {
-				return nil, nil
+func listKind(word, allowed string, mayBeEmpty bool, check func(item string) *complaint) kind {
+	return kind{word: word, allowed: allowed, list: true, parse: func(text string) (any, *complaint) {
+		if text == "" && mayBeEmpty {
+			return []string(nil), nil
+		}
+		list := strings.Split(text, ",")
+		for i, item := range list {
+			list[i] = strings.TrimSpace(item)
+			if c := check(list[i]); c != nil {
+				return nil, c
 			}
-			list := strings.Split(text, ",")
-			for i, item := range list {
-				list[i] = strings.TrimSpace(item)
-				if complaint := check(list[i]); complaint != nil {
-					return nil, complaint
-				}
-			}
-			return list, nil
-		},
-	}
+		}
+		return list, nil
+	}}
 }
 
-// textSetting is any text. Messages call it what: "a path".
-func textSetting(what string, required bool) settingKind[string] {
+// textKind is any text. Messages call it what: "a path".
+func textKind(what string, required bool) kind {
 	allowed := what
 	if !required {
 		allowed += ", or empty for none"
 	}
-	return textKind(strings.TrimPrefix(what, "a "), allowed, func(text string) *settingComplaint {
-		if required && text == "" {
+	return checkedKind(strings.TrimPrefix(what, "a "), allowed, func(text string) *complaint {
+		switch {
+		case required && text == "":
 			return complain(text)
-		}
-		// No path or name contains one, and the error of a system call would help less.
-		if strings.ContainsRune(text, 0) {
+		case strings.ContainsRune(text, 0): // the error of a system call would help less
 			return complainWith(text, "without NUL")
 		}
 		return nil
 	})
 }
 
-func secretSetting() settingKind[Secret] {
-	return settingKind[Secret]{
-		word: "secret", allowed: "a text, or empty for none", secret: true,
-		parse: func(text string) (Secret, *settingComplaint) { return NewSecret(text), nil },
-		show:  Secret.String,
-	}
+var (
+	pathKind = textKind("a path", false)
+	nameKind = textKind("a name", false)
+
+	secretKind = kind{word: "secret", allowed: "a text, or empty for none", secret: true,
+		parse: func(text string) (any, *complaint) { return NewSecret(text), nil }}
+
+	boolKind = kind{word: "bool", allowed: "true or false", parse: func(text string) (any, *complaint) {
+		value, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, complain(text)
+		}
+		return value, nil
+	}}
+)
+
+// choices are a few values of a type whose values are words.
+func choices[T ~string](all ...T) kind {
+	return choicesOf(func(one T) string { return string(one) }, all...)
 }
 
-func boolSetting() settingKind[bool] {
-	return settingKind[bool]{
-		word: "bool", allowed: "true or false", form: boolForm, show: strconv.FormatBool,
-		parse: func(text string) (bool, *settingComplaint) {
-			value, err := strconv.ParseBool(text)
-			if err != nil {
-				return false, complain(text)
-			}
-			return value, nil
-		},
+// choicesOf are a few values, given the word for each.
+func choicesOf[T any](word func(T) string, all ...T) kind {
+	words := make([]string, len(all))
+	for i, one := range all {
+		words[i] = word(one)
 	}
+	last := len(words) - 1
+	return kind{word: strings.Join(words, "|"), allowed: strings.Join(words[:last], ", ") + " or " + words[last], parse: func(text string) (any, *complaint) {
+		if i := slices.Index(words, text); i >= 0 {
+			return all[i], nil
+		}
+		if slices.Contains(words, strings.ToLower(text)) {
+			return nil, complainWith(text, "in lower case")
+		}
+		return nil, complain(text)
+	}}
 }
+
+// levelWord is a slog level as spelled in log.level.
+func levelWord(level slog.Level) string { return strings.ToLower(level.String()) }
 
 // decimal matches a number that means the same to YAML, Go and a reader. It does not
 // match 010, which is eight in YAML.
 var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
-func integerSetting[T int | int64](minValue, maxValue T) settingKind[T] {
-	return settingKind[T]{
-		word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", minValue, maxValue), form: integerForm,
-		show: func(n T) string { return strconv.FormatInt(int64(n), 10) },
-		parse: func(text string) (T, *settingComplaint) {
-			if !decimal.MatchString(text) {
-				return 0, complain(text)
-			}
-			n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-			if err != nil || n < int64(minValue) || n > int64(maxValue) {
-				return 0, complain(text)
-			}
-			return T(n), nil
-		},
-	}
+func integers(minValue, maxValue int64) kind {
+	return kind{word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", minValue, maxValue), parse: func(text string) (any, *complaint) {
+		n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
+		if err != nil || n < minValue || n > maxValue || !decimal.MatchString(text) {
+			return nil, complain(text)
+		}
+		return n, nil
+	}}
 }
 
-// ratioSetting is a number from 0 to 1. YAML may quote it.
-func ratioSetting[T float32 | float64](bits int) settingKind[T] {
-	return settingKind[T]{
-		word: "number", allowed: "a number from 0 to 1, such as 0.8",
-		show: func(n T) string { return strconv.FormatFloat(float64(n), 'f', -1, bits) },
-		parse: func(text string) (T, *settingComplaint) {
-			n, err := strconv.ParseFloat(text, bits)
-			if err != nil || !(n >= 0 && n <= 1) { // also NaN
-				return 0, complain(text)
-			}
-			return T(n), nil
-		},
-	}
-}
-
-// autoSetting is a number, or auto, which is 0. YAML may quote either.
-func autoSetting(minValue, maxValue int) settingKind[int] {
-	return orAuto(integerSetting(minValue, maxValue), 0)
-}
-
-// autoRatioSetting is a number from 0 to 1, or auto, which is -1.
-func autoRatioSetting() settingKind[float64] {
-	number := ratioSetting[float64](64)
-	number.allowed = "a number from 0 to 1"
-	return orAuto(number, -1)
+// ratios are numbers from 0 to 1.
+func ratios(example string) kind {
+	return kind{word: "number", allowed: "a number from 0 to 1" + example, parse: func(text string) (any, *complaint) {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= 0 && n <= 1) { // also NaN
+			return nil, complain(text)
+		}
+		return n, nil
+	}}
 }
 
 // orAuto is a number, or auto, which is stored as a value that the number cannot have.
-func orAuto[T comparable](number settingKind[T], value T) settingKind[T] {
+func orAuto(number kind, value any) kind {
 	const auto = "auto"
-	return settingKind[T]{
-		word: auto + "|" + number.word, allowed: auto + " or " + number.allowed,
-		show: func(n T) string {
-			if n == value {
-				return auto
-			}
-			return number.show(n)
-		},
-		parse: func(text string) (n T, c *settingComplaint) {
-			switch {
-			case text == auto:
-				return value, nil
-			case strings.EqualFold(text, auto):
-				return n, complainWith(text, "in lower case")
-			}
-			return number.parse(text)
-		},
-	}
-}
-
-// endpointSetting is an HTTP URL without a query, or none.
-func endpointSetting() settingKind[string] {
-	const allowed = "http://host:port or https://host:port, with a path or without, or empty for none"
-	return textKind("URL", allowed, func(text string) *settingComplaint {
-		if text == "" {
-			return nil
+	return kind{word: auto + "|" + number.word, allowed: auto + " or " + number.allowed, auto: value, parse: func(text string) (any, *complaint) {
+		switch {
+		case text == auto:
+			return value, nil
+		case strings.EqualFold(text, auto):
+			return nil, complainWith(text, "in lower case")
 		}
-		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			return complain(text)
-		}
-		return nil
-	})
-}
-
-// wordsSetting is a list of some of the words, or none.
-func wordsSetting(words ...string) settingKind[[]string] {
-	return listKind("name,...", strings.Join(words, ", ")+", or empty", true, func(word string) *settingComplaint {
-		if !slices.Contains(words, word) {
-			return complain(word)
-		}
-		return nil
-	})
+		return number.parse(text)
+	}}
 }
 
 // shortDuration formats a duration without the zeros of Duration.String: 10m.
@@ -278,55 +217,34 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-func durationSetting(minValue, maxValue time.Duration) settingKind[time.Duration] {
-	return settingKind[time.Duration]{
-		word: "duration", form: durationForm, show: shortDuration,
-		allowed: fmt.Sprintf("a duration from %s to %s", shortDuration(minValue), shortDuration(maxValue)),
-		parse: func(text string) (time.Duration, *settingComplaint) {
-			d, err := time.ParseDuration(text)
-			if err == nil && minValue <= d && d <= maxValue {
-				return d, nil
-			}
-			if _, err := strconv.ParseFloat(text, 64); err == nil && text != "0" {
-				return 0, complainWith(text, fmt.Sprintf("with its unit, such as %sms or %ss", text, text))
-			}
-			return 0, complain(text)
-		},
-	}
+func durations(minValue, maxValue time.Duration) kind {
+	allowed := fmt.Sprintf("a duration from %s to %s", shortDuration(minValue), shortDuration(maxValue))
+	return kind{word: "duration", allowed: allowed, parse: func(text string) (any, *complaint) {
+		d, err := time.ParseDuration(text)
+		if err == nil && minValue <= d && d <= maxValue {
+			return d, nil
+		}
+		if _, err := strconv.ParseFloat(text, 64); err == nil && text != "0" {
+			return nil, complainWith(text, fmt.Sprintf("with its unit, such as %sms or %ss", text, text))
+		}
+		return nil, complain(text)
+	}}
 }
 
-// addressHint says how to write host:port, for common mistakes. host and port stand in
-// for a missing part.
-func addressHint(text, host, port string) string {
-	if _, err := strconv.ParseUint(text, 10, 16); err == nil {
-		return "such as " + host + ":" + text
+// endpointKind is an HTTP URL without a query, or none.
+var endpointKind = checkedKind("URL", "http://host:port or https://host:port, with a path or without, or empty for none", func(text string) *complaint {
+	u, err := url.Parse(text)
+	if text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		return complain(text)
 	}
-	if strings.Contains(text, "://") {
-		return "without a scheme"
-	}
-	if net.ParseIP(text) != nil && strings.Contains(text, ":") {
-		return "such as [" + text + "]:" + port
-	}
-	return ""
-}
+	return nil
+})
 
-// listenSetting is an address to listen on. A port of 0 lets the system
-// choose one.
-func listenSetting(mayBeOff bool) settingKind[string] {
-	allowed := "host:port, or :port for all addresses, port 0 to 65535"
-	if mayBeOff {
-		allowed += ", or empty for off"
-	}
-	return textKind("host:port", allowed, func(text string) *settingComplaint {
-		if text == "" && mayBeOff {
-			return nil
-		}
-		host, port, err := net.SplitHostPort(text)
-		if err != nil || strings.ContainsAny(host, " /@") {
-			return complainWith(text, addressHint(text, "", "8081"))
-		}
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-			return complain(text)
+// wordsKind is a list of some of the words, or none.
+func wordsKind(words ...string) kind {
+	return listKind("name,...", strings.Join(words, ", ")+", or empty", true, func(word string) *complaint {
+		if !slices.Contains(words, word) {
+			return complain(word)
 		}
 		return nil
 	})
@@ -335,77 +253,197 @@ func listenSetting(mayBeOff bool) settingKind[string] {
 // unixScheme begins the address of a unix socket; an absolute path follows.
 const unixScheme = "unix:"
 
-// urlPath matches paths without characters that are special in a URL or to http.ServeMux.
-var urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
+// listenKind is an address to listen on. A port of 0 lets the system choose one.
+func listenKind(mayBeOff bool) kind {
+	allowed := "host:port, or :port for all addresses, port 0 to 65535"
+	if mayBeOff {
+		allowed += ", or empty for off"
+	}
+	return checkedKind("host:port", allowed, func(text string) *complaint {
+		if text == "" && mayBeOff {
+			return nil
+		}
+		return checkHostPort(text, true, "", "8081")
+	})
+}
 
-func urlPathSetting() settingKind[string] {
-	const allowed = "/ and a path of letters, digits, dots, dashes, underscores and slashes"
-	return textKind("path", allowed, func(text string) *settingComplaint {
+// checkHostPort complains about a text that is not host:port. host and port stand in the
+// hint for what is missing.
+func checkHostPort(text string, listens bool, host, port string) *complaint {
+	h, p, err := net.SplitHostPort(text)
+	if err != nil || strings.ContainsAny(h, " /@") || h == "" && !listens {
+		hint := ""
+		if _, err := strconv.ParseUint(text, 10, 16); err == nil {
+			hint = "such as " + host + ":" + text
+		} else if strings.Contains(text, "://") {
+			hint = "without a scheme"
+		} else if net.ParseIP(text) != nil && strings.Contains(text, ":") {
+			hint = "such as [" + text + "]:" + port
+		}
+		return complainWith(text, hint)
+	}
+	if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 && !listens {
+		return complain(text)
+	}
+	return nil
+}
+
+var (
+	// dialKind is an address to dial, or none.
+	dialKind = checkedKind("host:port", "host:port, port 1 to 65535, or empty for none", func(text string) *complaint {
+		if text == "" {
+			return nil
+		}
+		return checkHostPort(text, false, "127.0.0.1", "6379")
+	})
+	addressesKind = listKind("host:port,...", "one or more host:port, port 1 to 65535, or unix:/path", false, func(address string) *complaint {
+		path, isUnix := strings.CutPrefix(address, unixScheme)
+		switch {
+		case isUnix && (!strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsRune(path, 0)):
+			return complainWith(address, "with an absolute path, such as unix:/run/redis.sock")
+		case isUnix:
+			return nil
+		case strings.HasPrefix(address, "/"):
+			return complainWith(address, "such as "+unixScheme+address)
+		}
+		return checkHostPort(address, false, "127.0.0.1", "6379")
+	})
+	certNamesKind = listKind("name,...", "DNS names, IP addresses or URIs, or empty for none", true, func(name string) *complaint {
+		if name == "" || strings.ContainsAny(name, " *\x00") {
+			return complain(name)
+		}
+		return nil
+	})
+	headerKind = checkedKind("name", yamlfile.AllowedHeaderName, func(text string) *complaint {
+		if !yamlfile.IsHeaderName(text) {
+			return complain(text)
+		}
+		return nil
+	})
+	// prefixKind is the start of keys in Redis. A brace in it would start a hash tag
+	// before ours.
+	prefixKind = matchedKind("text", "1 to 32 printable ASCII characters without spaces and braces", `^[!-z|~]{1,32}$`)
+	// urlPathKind is a path without what is special in a URL or to http.ServeMux.
+	urlPathKind = checkedKind("path", "/ and a path of letters, digits, dots, dashes, underscores and slashes", func(text string) *complaint {
 		up := slices.ContainsFunc(strings.Split(text, "/"), func(part string) bool { return part == "." || part == ".." })
 		if text == "" || up || !urlPath.MatchString(text) {
 			return complain(text)
 		}
 		return nil
 	})
-}
+	urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
+)
 
-// addressesSetting is a list of addresses to dial.
-func addressesSetting() settingKind[[]string] {
-	return listKind("host:port,...", "one or more host:port, port 1 to 65535, or unix:/path", false, checkAddress)
-}
-
-// checkAddress complains about a text that is not an address to dial.
-func checkAddress(address string) *settingComplaint {
-	if path, ok := strings.CutPrefix(address, unixScheme); ok {
-		if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsRune(path, 0) {
-			return complainWith(address, "with an absolute path, such as unix:/run/redis.sock")
-		}
-		return nil
-	}
-	if strings.HasPrefix(address, "/") {
-		return complainWith(address, "such as "+unixScheme+address)
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || strings.ContainsAny(host, " /@") {
-		return complainWith(address, addressHint(address, "127.0.0.1", "6379"))
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return complain(address)
-	}
-	return nil
-}
-
-// namesSetting is a list of names for a certificate, or none.
-func namesSetting() settingKind[[]string] {
-	return listKind("name,...", "DNS names, IP addresses or URIs, or empty for none", true, func(name string) *settingComplaint {
-		if name == "" || strings.ContainsAny(name, " *\x00") {
-			return complain(name)
+// matchedKind is a text that matches a regular expression.
+func matchedKind(word, allowed, expression string) kind {
+	re := regexp.MustCompile(expression)
+	return checkedKind(word, allowed, func(text string) *complaint {
+		if !re.MatchString(text) {
+			return complain(text)
 		}
 		return nil
 	})
 }
 
-// prefixSetting is the start of keys in Redis. A brace in it would start a hash tag
-// before ours.
-func prefixSetting() settingKind[string] {
-	return textKind("text", "1 to 32 printable ASCII characters without spaces and braces", func(text string) *settingComplaint {
-		ok := 1 <= len(text) && len(text) <= 32
-		for _, c := range []byte(text) {
-			ok = ok && '!' <= c && c <= '~' && c != '{' && c != '}'
-		}
+var (
+	// pairsKind is key=value,key=value or nothing.
+	pairsKind = kind{word: "key=value,...", allowed: "key=value,key=value,..., or empty for none", list: true, parse: func(text string) (any, *complaint) {
+		pairs, ok := splitPairs(text, "=")
 		if !ok {
-			return complain(text)
+			return nil, complain(text)
 		}
-		return nil
-	})
+		return pairs, nil
+	}}
+	// headersKind is name:value,name:value or nothing.
+	headersKind = kind{word: "name:value,...", allowed: "name:value,name:value,..., or empty for none", secret: true, parse: func(text string) (any, *complaint) {
+		pairs, ok := splitPairs(text, ":")
+		if !ok {
+			return nil, &complaint{found: redacted, hint: "as name:value, with a comma between two"}
+		}
+		var headers HeaderSecrets
+		for name, value := range pairs {
+			name = strings.ToLower(name)
+			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin") {
+				return nil, &complaint{found: redacted, hint: "with names and values that HTTP allows; names do not begin with grpc- nor end with -bin"}
+			}
+			if headers == nil {
+				headers = make(HeaderSecrets)
+			}
+			headers[name] = NewSecret(value)
+		}
+		return headers, nil
+	}}
+	// statsdRulesKind is a list of rules in JSON, or nothing.
+	statsdRulesKind = kind{word: "JSON", parse: parseStatsdRules,
+		allowed: `a text with a list in JSON, each item {"pattern": EXPRESSION, "name": NAME, "tags": {KEY: VALUE}}, or empty for none`}
+)
+
+// splitPairs splits a list of pairs. It returns nil for an empty text, and false
+// if a pair has no name or no separator.
+func splitPairs(text, separator string) (map[string]string, bool) {
+	if text == "" {
+		return nil, true
+	}
+	pairs := make(map[string]string)
+	for _, pair := range strings.Split(text, ",") {
+		name, value, ok := strings.Cut(pair, separator)
+		name = strings.TrimSpace(name)
+		if !ok || name == "" || strings.ContainsRune(pair, 0) {
+			return nil, false
+		}
+		pairs[name] = strings.TrimSpace(value)
+	}
+	return pairs, true
 }
 
-// headerSetting is the name of an HTTP header.
-func headerSetting() settingKind[string] {
-	return textKind("name", yamlfile.AllowedHeaderName, func(text string) *settingComplaint {
-		if !yamlfile.IsHeaderName(text) {
-			return complain(text)
+func joinPairs[V any](pairs map[string]V, separator string) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		list = append(list, key+separator+fmt.Sprint(pairs[key]))
+	}
+	return strings.Join(list, ",")
+}
+
+func parseStatsdRules(text string) (any, *complaint) {
+	var rules []StatsdRule
+	if text == "" {
+		return rules, nil
+	}
+	read := json.NewDecoder(strings.NewReader(text))
+	read.DisallowUnknownFields()
+	if err := read.Decode(&rules); err != nil || read.More() {
+		return nil, complain(text)
+	}
+	for i, r := range rules {
+		if _, err := statsd.NewRule(r.Pattern, r.Name, r.Tags); err != nil {
+			return nil, complainWith(text, fmt.Sprintf("with rule %d mended: %s", i+1, err))
 		}
-		return nil
-	})
+	}
+	return rules, nil
+}
+
+// statsdRulesText returns rules as the setting spells them.
+func statsdRulesText(rules []StatsdRule) string {
+	var text strings.Builder
+	write := json.NewEncoder(&text)
+	write.SetEscapeHTML(false)
+	if err := write.Encode(rules); err != nil {
+		panic(err) // texts always encode
+	}
+	return strings.TrimSpace(text.String())
+}
+
+// isField reports whether a part of a setting's name, such as hash_tags, is that of a
+// field.
+func isField(part, field string) bool {
+	return strings.EqualFold(strings.ReplaceAll(part, "_", ""), field)
+}
+
+// valueIn returns the value of a setting.
+func (d *setting) valueIn(s *Settings) any {
+	v := reflect.ValueOf(s).Elem()
+	for part := range strings.SplitSeq(d.name, ".") {
+		v = v.FieldByNameFunc(func(field string) bool { return isField(part, field) })
+	}
+	return v.Interface()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 )
@@ -16,38 +17,33 @@ import (
 // defined. fs may be nil.
 //
 // Each value is checked, even if another source overrides it. The error joins all errors,
-// one per line. Each begins with the place: file:line:column, variable NAME or flag
-// --name. No secret appears in it, nor in the warnings.
+// one per line. Each begins with the source: the file and the setting, variable NAME or
+// flag --name. No secret appears in it, nor in the warnings.
 //
 // A variable set to nothing counts: RATELIMITD_HTTP_ADDRESS= is off. A null in the file
 // is an error for a setting, since it might mean empty or the default. A section may be
 // null, as it is once all its settings are commented out.
 func Load(fs *pflag.FlagSet, environ []string, file string) (Settings, []string, error) {
-	l := newSettingsLoader()
-	return l.load(fs, l.fromFile(file), l.fromEnvironment(environ))
+	l := newLoader()
+	l.addFile(file)
+	l.addEnvironment(environ)
+	return l.load(fs)
 }
 
 // TokensFile returns admin.tokens_file of the settings that Load would return, even if
 // the file does not exist yet. An error means that the settings cannot be read.
 func TokensFile(environ []string, file string) (string, error) {
-	l := newSettingsLoader()
-	s, err := l.layered(nil, l.fromFile(file), l.fromEnvironment(environ))
-	if err != nil {
-		return "", err
-	}
-	return s.Admin.TokensFile, errors.Join(l.errs...)
+	l := newLoader()
+	l.addFile(file)
+	l.addEnvironment(environ)
+	return l.decode().Admin.TokensFile, errors.Join(l.errs...)
 }
 
-// load builds the settings from the layers, each overriding those before it, and from the
-// flags.
-func (l *settingsLoader) load(fs *pflag.FlagSet, layers ...map[string]any) (Settings, []string, error) {
-	s, err := l.layered(fs, layers...)
-	if err != nil {
-		return Settings{}, nil, err
-	}
-	if l.good("admin.address", "admin.pprof") {
-		l.resolvePprof(&s)
-	}
+// load adds the flags, and returns the settings and what is wrong.
+func (l *loader) load(fs *pflag.FlagSet) (Settings, []string, error) {
+	l.addFlags(fs)
+	s := l.decode()
+	l.resolvePprof(&s)
 	l.checkTogether(&s)
 	l.checkFiles(&s)
 	if err := errors.Join(l.errs...); err != nil {
@@ -56,39 +52,16 @@ func (l *settingsLoader) load(fs *pflag.FlagSet, layers ...map[string]any) (Sett
 	return s, l.warnings, nil
 }
 
-// layered returns the values in force. Errors of single values go to l.errs; a returned
-// error is a bug.
-func (l *settingsLoader) layered(fs *pflag.FlagSet, layers ...map[string]any) (Settings, error) {
-	all := viper.New()
-	for _, d := range l.table {
-		all.SetDefault(d.name, settingValue{text: d.byDefault})
-	}
-	// viper reads variables only from the process. Ours are an argument, so they become a
-	// layer like the file.
-	for _, layer := range layers {
-		if err := all.MergeConfigMap(layer); err != nil {
-			return Settings{}, fmt.Errorf("merge settings: %w", err)
-		}
-	}
-	if err := l.bindFlags(all, fs); err != nil {
-		return Settings{}, fmt.Errorf("bind flags: %w", err)
-	}
-	return l.resolve(all), nil
-}
-
-// settingValue is a value in a viper layer. A value from a flag is a plain string.
-type settingValue struct {
-	text  string
-	where string // empty for a default
-}
-
-// settingsLoader builds the layers and gathers their errors and warnings.
-type settingsLoader struct {
+// loader gathers the values of all sources, and errors and warnings about them.
+type loader struct {
+	// all has the values, each of the type of its field.
+	all      *viper.Viper
 	table    []setting
-	names    []string // of all settings
-	sections []string // "redis", "redis.tls", ...
-	bad      map[string]bool
-	where    map[string]string // position of the effective value; a default is absent
+	names    []string          // of all settings
+	sections []string          // "redis", "redis.tls", ...
+	where    map[string]string // source of the effective value; a default is absent
+	bad      map[string]bool   // settings with a value that was refused
+	file     string            // of settings; empty for none
 	warnings []string
 	errs     []error
 	// likeEnvoy is set if the settings come from the environment of envoyproxy/ratelimit.
@@ -96,9 +69,14 @@ type settingsLoader struct {
 	likeEnvoy bool
 }
 
-func newSettingsLoader() *settingsLoader {
-	l := &settingsLoader{table: allSettings(), bad: map[string]bool{}, where: map[string]string{}}
+func newLoader() *loader {
+	l := &loader{all: viper.New(), table: allSettings(), bad: make(map[string]bool), where: make(map[string]string)}
 	for _, d := range l.table {
+		value, c := d.parse(d.byDefault)
+		if c != nil {
+			panic("settings: the default of " + d.name + " is none: " + c.found)
+		}
+		l.all.SetDefault(d.name, value)
 		l.names = append(l.names, d.name)
 		for i, c := range d.name {
 			if c == '.' && !slices.Contains(l.sections, d.name[:i]) {
@@ -109,126 +87,108 @@ func newSettingsLoader() *settingsLoader {
 	return l
 }
 
-func (l *settingsLoader) lookup(name string) *setting {
+// decode returns the values in force.
+func (l *loader) decode() (s Settings) {
+	err := l.all.UnmarshalExact(&s, func(c *mapstructure.DecoderConfig) { c.MatchName = isField })
+	if err != nil {
+		panic("settings: the table does not fit its fields: " + err.Error())
+	}
+	return s
+}
+
+func (l *loader) lookup(name string) *setting {
 	if i := slices.Index(l.names, name); i >= 0 {
 		return &l.table[i]
 	}
 	return nil
 }
 
-func (l *settingsLoader) failf(format string, args ...any) {
+func (l *loader) failf(format string, args ...any) {
 	l.errs = append(l.errs, fmt.Errorf(format, args...))
 }
 
-func (l *settingsLoader) warnf(format string, args ...any) {
+func (l *loader) warnf(format string, args ...any) {
 	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
-// refuse reports a value of d. where ends with the name of the setting, or of its flag or
-// variable.
-func (l *settingsLoader) refuse(where string, d *setting, found, hint string) {
+// refuse reports a value of d from a source. A file is no name of the setting.
+func (l *loader) refuse(where string, d *setting, c *complaint) {
 	l.bad[d.name] = true
-	if hint != "" {
-		hint = "; write it " + hint
+	if where == l.file {
+		where += ": " + d.name
 	}
-	l.failf("%s: found %s; allowed: %s%s", where, found, d.allowed, hint)
+	hint := ""
+	if c.hint != "" {
+		hint = "; write it " + c.hint
+	}
+	l.failf("%s: found %s; allowed: %s%s", where, c.found, d.allowed, hint)
 }
 
-// accept reports whether text is a value for d, and reports it as an error if not.
-func (l *settingsLoader) accept(where string, d *setting, text string) bool {
-	_, complaint := d.parse(text)
-	if complaint != nil {
-		l.refuse(where, d, complaint.found, complaint.hint)
+// set gives a setting the value of a text, if it is one. where is its source, empty for a
+// default.
+func (l *loader) set(layer *viper.Viper, d *setting, text, where string) {
+	value, c := d.parse(text)
+	if c != nil {
+		l.refuse(where, d, c)
+		return
 	}
-	return complaint == nil
-}
-
-// put stores a value under a dotted name, in maps as viper wants them.
-func put(layer map[string]any, name string, value settingValue) {
-	for {
-		section, rest, nested := strings.Cut(name, ".")
-		if !nested {
-			layer[name] = value
-			return
-		}
-		if layer[section] == nil {
-			layer[section] = map[string]any{}
-		}
-		layer, name = layer[section].(map[string]any), rest
+	layer.Set(d.name, value)
+	delete(l.where, d.name)
+	if where != "" {
+		l.where[d.name] = where
 	}
 }
 
-func (l *settingsLoader) fromEnvironment(environ []string) map[string]any {
-	layer := map[string]any{}
-	byVariable := map[string]*setting{}
+// merge lets the values of a layer override those before.
+func (l *loader) merge(layer *viper.Viper) {
+	if err := l.all.MergeConfigMap(layer.AllSettings()); err != nil {
+		panic("settings: " + err.Error()) // values and names are those of the table
+	}
+}
+
+// addEnvironment adds the environment. viper reads variables only from the process; ours
+// are an argument, so they become a layer like the file.
+func (l *loader) addEnvironment(environ []string) {
+	layer := viper.New()
+	defer func() { l.merge(layer) }()
+	byVariable := make(map[string]*setting)
 	variables := []string{"CONFIG", "TOKEN"} // without the prefix, which makes them all look alike
 	for i := range l.table {
 		d := &l.table[i]
 		byVariable[d.variable()] = d
-		variables = append(variables, strings.TrimPrefix(d.variable(), settingsPrefix))
+		variables = append(variables, strings.TrimPrefix(d.variable(), variablePrefix))
 	}
-	seen := map[string]bool{}
+	seen := make(map[string]bool)
 	for _, assignment := range environ {
 		name, text, _ := strings.Cut(assignment, "=")
 		// Of two with the same name the first counts, as in os.Getenv.
-		if !strings.HasPrefix(name, settingsPrefix) || seen[name] {
+		if !strings.HasPrefix(name, variablePrefix) || seen[name] {
 			continue
 		}
 		seen[name] = true
-		d := byVariable[name]
-		switch {
-		case d != nil:
-			where := "variable " + name
-			if l.accept(where, d, text) {
-				put(layer, d.name, settingValue{text: text, where: where})
-			}
-		case name == settingsPrefix+"CONFIG" || name == settingsPrefix+"TOKEN" || fromKubernetes(name, text):
-			// The commands read these two, which are not settings.
-		default:
-			shown := unknownName(name)
-			if nearest := NearestName(strings.TrimPrefix(shown, settingsPrefix), variables); nearest != "" {
-				l.warnf("variable %s: no setting has this name; did you mean %s?", shown, settingsPrefix+nearest)
-			} else {
-				l.warnf("variable %s: no setting has this name", shown)
-			}
-		}
-	}
-	return layer
-}
-
-// resolve asks viper for each setting. Only good values are in its layers.
-func (l *settingsLoader) resolve(layers *viper.Viper) Settings {
-	var s Settings
-	for i := range l.table {
-		d := &l.table[i]
-		var value settingValue
-		switch v := layers.Get(d.name).(type) {
-		case settingValue:
-			value = v
-		case string:
-			value = settingValue{text: v, where: "flag --" + d.flag()}
-		}
-		assign, complaint := d.parse(value.text)
-		if complaint != nil {
-			l.refuse(value.where, d, complaint.found, complaint.hint)
+		if d := byVariable[name]; d != nil {
+			l.set(layer, d, text, "variable "+name)
 			continue
 		}
-		assign(&s)
-		if value.where != "" {
-			l.where[d.name] = value.where
+		if name == variablePrefix+"CONFIG" || name == variablePrefix+"TOKEN" || fromKubernetes(name, text) {
+			continue // the commands read these two, which are not settings
 		}
+		shown, meant := unknownName(name), ""
+		if nearest := NearestName(strings.TrimPrefix(shown, variablePrefix), variables); nearest != "" {
+			meant = "; did you mean " + variablePrefix + nearest + "?"
+		}
+		l.warnf("variable %s: no setting has this name%s", shown, meant)
 	}
-	return s
 }
 
 // good reports whether no value of these settings was refused. Only then can they be
 // checked together.
-func (l *settingsLoader) good(names ...string) bool {
+func (l *loader) good(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return l.bad[name] })
 }
 
-// whereFirst returns the position of the first of these settings that is set.
-func (l *settingsLoader) whereFirst(names ...string) string {
+// whereFirst returns the source of the first of these settings that is set.
+func (l *loader) whereFirst(names ...string) string {
 	for _, name := range names {
 		if where := l.where[name]; where != "" {
 			return where
@@ -239,39 +199,22 @@ func (l *settingsLoader) whereFirst(names ...string) string {
 
 // checkFiles opens each file that a setting names and that will be used, so that a
 // missing one is reported with the other errors and not only when it is needed.
-func (l *settingsLoader) checkFiles(s *Settings) {
-	xdsTLS := s.Limits.Source == SourceXDS && s.Limits.XDS.TLS.Enabled
-	redis, redisTLS := s.Store == StoreRedis, s.Store == StoreRedis && s.Redis.TLS.Enabled
-	httpOn, adminOn := s.HTTP.Address != "", s.Admin.Address != ""
-	for _, f := range []struct {
-		name, path string
-		used       bool
-	}{
-		{"limits.xds.tls.ca", s.Limits.XDS.TLS.CA, xdsTLS},
-		{"limits.xds.tls.cert", s.Limits.XDS.TLS.Cert, xdsTLS},
-		{"limits.xds.tls.key", s.Limits.XDS.TLS.Key, xdsTLS},
-		{"redis.password_file", s.Redis.PasswordFile, redis},
-		{"redis.tls.ca", s.Redis.TLS.CA, redisTLS},
-		{"redis.tls.cert", s.Redis.TLS.Cert, redisTLS},
-		{"redis.tls.key", s.Redis.TLS.Key, redisTLS},
-		{"grpc.tls.cert", s.GRPC.TLS.Cert, true},
-		{"grpc.tls.key", s.GRPC.TLS.Key, true},
-		{"grpc.tls.client_ca", s.GRPC.TLS.ClientCA, true},
-		{"http.tls.cert", s.HTTP.TLS.Cert, httpOn},
-		{"http.tls.key", s.HTTP.TLS.Key, httpOn},
-		{"http.tls.client_ca", s.HTTP.TLS.ClientCA, httpOn},
-		{"api.callers_file", s.API.CallersFile, true},
-		{"auth.path", s.Auth.Path, true},
-		{"admin.tokens_file", s.Admin.TokensFile, adminOn},
-		{"admin.tls.cert", s.Admin.TLS.Cert, adminOn},
-		{"admin.tls.key", s.Admin.TLS.Key, adminOn},
-		{"admin.tls.client_ca", s.Admin.TLS.ClientCA, adminOn},
-	} {
-		if f.path == "" || !f.used {
-			continue
-		}
-		if err := readable(f.path); err != nil {
-			l.failf("%s: %s: found a file that can't be read: %w", l.whereFirst(f.name), f.name, err)
+func (l *loader) checkFiles(s *Settings) {
+	redis := s.Store == StoreRedis
+	used := map[string]bool{
+		"limits.xds.tls.": s.Limits.Source == SourceXDS && s.Limits.XDS.TLS.Enabled, "redis.password_file": redis, "redis.tls.": redis && s.Redis.TLS.Enabled,
+		"grpc.tls.": true, "http.tls.": s.HTTP.Address != "", "api.callers_file": true, "auth.path": true, "admin.": s.Admin.Address != "",
+	}
+	for i := range l.table {
+		d := &l.table[i]
+		for prefix, isUsed := range used {
+			path, isText := d.valueIn(s).(string)
+			if !isUsed || !strings.HasPrefix(d.name, prefix) || d.word != pathKind.word || !isText || path == "" {
+				continue
+			}
+			if err := readable(path); err != nil {
+				l.failf("%s: %s: found a file that can't be read: %w", l.whereFirst(d.name), d.name, err)
+			}
 		}
 	}
 }

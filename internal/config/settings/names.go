@@ -8,8 +8,13 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// settingsPrefix starts every environment variable of ours.
-const settingsPrefix = "RATELIMITD_"
+// variablePrefix starts every environment variable of ours.
+const variablePrefix = "RATELIMITD_"
+
+// variable returns the name of the setting's environment variable.
+func (d *setting) variable() string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(d.name, ".", "_"))
+}
 
 // kubernetesVariable matches the variables that Kubernetes sets for a service named
 // ratelimitd. It also matches those for a service whose name starts that way, such as

@@ -56,3 +56,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue is String, for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// HeaderSecrets maps header names to values. The values may be passwords, which no output
+// shows.
+type HeaderSecrets map[string]Secret

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -264,6 +265,31 @@ type Metrics struct {
 	Path string
 }
 
+// Statsd is about a statsd server that receives counts with the names of
+// envoyproxy/ratelimit.
+type Statsd struct {
+	// Address is host:port; empty means none.
+	Address  string
+	Protocol StatsdProtocol
+	// Prefix precedes all names; it may be empty.
+	Prefix string
+	// Tags are added to all counts.
+	Tags map[string]string
+	// Dog tells whether tags are separate from names, as in DogStatsD.
+	Dog bool
+	// Rules change names. They are valid.
+	Rules []StatsdRule
+	// Interval is how often counts are sent.
+	Interval time.Duration
+}
+
+// StatsdRule holds the arguments of statsd.NewRule.
+type StatsdRule struct {
+	Pattern string            `json:"pattern"`
+	Name    string            `json:"name"`
+	Tags    map[string]string `json:"tags,omitempty"`
+}
+
 // Top is about the top subjects of each rule.
 type Top struct {
 	Subjects TopSubjects
@@ -342,4 +368,25 @@ type Log struct {
 	// Level is the lowest level that is logged.
 	Level  slog.Level
 	Format LogFormat
+}
+
+// Default returns the settings in force if none is given.
+func Default() Settings { return newLoader().decode() }
+
+// String lists all settings as name=value, secrets as stars.
+func (s Settings) String() string {
+	var list []string
+	for _, d := range allSettings() {
+		list = append(list, d.name+"="+d.show(d.valueIn(&s)))
+	}
+	return strings.Join(list, " ")
+}
+
+// LogValue gives slog one attribute for each setting, secrets as stars.
+func (s Settings) LogValue() slog.Value {
+	var attrs []slog.Attr
+	for _, d := range allSettings() {
+		attrs = append(attrs, slog.String(d.name, d.show(d.valueIn(&s))))
+	}
+	return slog.GroupValue(attrs...)
 }

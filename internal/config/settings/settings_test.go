@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -79,16 +80,15 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 func TestTableCoversEachFieldOnce(t *testing.T) {
 	fields := map[string]string{}
 	for _, d := range allSettings() {
-		var s Settings
 		text := otherValue(t, d, 1)
-		if d.form == boolForm {
+		if d.word == "bool" {
 			text = "true" // false would leave the field as it is
 		}
-		assign, complaint := d.parse(text)
+		value, complaint := d.parse(text)
 		if complaint != nil {
 			t.Fatalf("%s: %s", d.name, complaint.found)
 		}
-		assign(&s)
+		s := decodeAlone(t, d.name, value)
 		var changed []string
 		walkFields(reflect.ValueOf(s), "", func(path string, v reflect.Value) {
 			if !v.IsZero() {
@@ -108,6 +108,14 @@ func TestTableCoversEachFieldOnce(t *testing.T) {
 			t.Errorf("the field %s is set by no setting", path)
 		}
 	})
+}
+
+// decodeAlone returns settings of which only one has a value.
+func decodeAlone(t *testing.T, name string, value any) Settings {
+	t.Helper()
+	l := &loader{all: viper.New()}
+	l.all.Set(name, value)
+	return l.decode()
 }
 
 func walkFields(v reflect.Value, path string, leaf func(string, reflect.Value)) {
@@ -137,13 +145,13 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("%ds", 20+i)
 	case d.name == "redis.batch.in_flight":
 		return fmt.Sprint(60 + i)
-	case d.form == boolForm:
+	case d.word == "bool":
 		// Two values only: default, other, default.
 		if (d.byDefault == "true") == (i%2 == 1) {
 			return "false"
 		}
 		return "true"
-	case d.form == integerForm:
+	case d.word == "integer":
 		if d.name == "grpc.max_entries" {
 			return fmt.Sprint(500 + i)
 		}
@@ -153,7 +161,7 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprint(2000 + i)
 	case d.name == "redis.max_clock_skew", d.name == "api.max_settle_within":
 		return fmt.Sprintf("%ds", 20+i)
-	case d.form == durationForm:
+	case d.word == "duration":
 		return fmt.Sprintf("%dms", 200+i)
 	case d.name == "tracing.propagators":
 		return []string{"tracecontext", "b3", "b3multi"}[i-1]
@@ -165,7 +173,7 @@ func otherValue(t *testing.T, d setting, i int) string {
 		return fmt.Sprintf("key-%d=value", i)
 	case d.name == "limits.xds.headers":
 		return fmt.Sprintf("name-%d:value", i)
-	case d.form == listForm:
+	case d.list:
 		return fmt.Sprintf("redis-%d:6379", i)
 	case d.name == "metrics.path":
 		return fmt.Sprintf("/other-%d", i)
@@ -208,30 +216,23 @@ func TestFlagsGoBeforeVariablesBeforeTheFile(t *testing.T) {
 				}
 				// The loader proper: what several settings do together is not
 				// looked at here.
-				l := newSettingsLoader()
-				got := loadAlone(t, l, flagsOf(t, args...), environ, path)
+				l := newLoader()
+				l.addFile(path)
+				l.addEnvironment(environ)
+				l.addFlags(flagsOf(t, args...))
+				got := l.decode()
 				if len(l.errs) != 0 || len(l.warnings) != 0 {
 					t.Fatalf("file %v, variable %v, flag %v: %v %v", inFile, inEnv, inFlag, l.errs, l.warnings)
 				}
-				assign, _ := d.parse(want)
-				expected := Default()
-				assign(&expected)
-				if !reflect.DeepEqual(got, expected) {
+				value, _ := d.parse(want)
+				base := newLoader()
+				base.all.Set(d.name, value)
+				if expected := base.decode(); !reflect.DeepEqual(got, expected) {
 					t.Errorf("file %v, variable %v, flag %v:\n got %v\nwant %v", inFile, inEnv, inFlag, got, expected)
 				}
 			}
 		})
 	}
-}
-
-// loadAlone loads without the checks of several settings together.
-func loadAlone(t *testing.T, l *settingsLoader, fs *pflag.FlagSet, environ []string, path string) Settings {
-	t.Helper()
-	s, err := l.layered(fs, l.fromFile(path), l.fromEnvironment(environ))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // inYAML writes one setting as the sample would.
