@@ -89,28 +89,20 @@ func (l *loader) addSection(layer *viper.Viper, section string, n *yaml.Node) {
 
 // addValue adds the value of a setting, as the text that a variable would have.
 func (l *loader) addValue(layer *viper.Viper, d *setting, n *yaml.Node) {
-	text := n.Value
+	items := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode && d.list {
-		var items []string
-		for _, item := range n.Content {
-			item = follow(item)
-			if item.Kind != yaml.ScalarNode || isNull(item) {
-				l.refuse(l.file, d, &complaint{found: nodeKind(item) + " in the list"})
-				return
-			}
-			items = append(items, item.Value)
-		}
-		text = strings.Join(items, ",")
-	} else if c := (&complaint{found: nodeKind(n)}); n.Kind != yaml.ScalarNode || isNull(n) || !strings.HasPrefix(n.ShortTag(), "!!") {
-		if isNull(n) {
-			c.hint = `"" for the empty one, or leave the setting out for its default`
-		} else if n.Kind == yaml.ScalarNode {
-			c.hint = "in quotes" // a password may begin with !
-		}
-		l.refuse(l.file, d, c)
-		return
+		items = n.Content
 	}
-	l.set(layer, d, text, l.file)
+	var texts []string
+	for _, item := range items {
+		item = follow(item)
+		if item.Kind != yaml.ScalarNode || isNull(item) || !strings.HasPrefix(item.ShortTag(), "!!") {
+			l.refuse(l.file, d, nodeKind(item))
+			return
+		}
+		texts = append(texts, item.Value)
+	}
+	l.set(layer, d, strings.Join(texts, ","), l.file)
 }
 
 // meant says which setting was probably meant by a name: the nearest, or the only one with
@@ -151,5 +143,5 @@ func nodeKind(n *yaml.Node) string {
 	case strings.HasPrefix(n.ShortTag(), "!!"):
 		return "a text, a number or a boolean"
 	}
-	return "a value of another type"
+	return "a value with a YAML tag"
 }

@@ -12,83 +12,44 @@ import (
 // A flag accepts any text. Load checks it, so that a wrong flag is reported together with
 // all other errors.
 func BindFlags(fs *pflag.FlagSet) {
-	for _, d := range allSettings() {
-		if d.secret {
-			continue
-		}
-		usage := d.help
-		if d.byDefault != "" {
-			usage += " [" + d.byDefault + "]"
-		}
-		flag := fs.VarPF(&settingFlag{word: d.word, list: d.list}, d.flag(), "", usage)
-		flag.Annotations = map[string][]string{sectionOfFlag: {d.section()}}
-		if d.word == boolKind.word {
-			flag.NoOptDefVal = "true"
+	for _, s := range sections() {
+		for _, d := range s.settings {
+			if d.secret {
+				continue
+			}
+			usage := d.help
+			if d.byDefault != "" {
+				usage += " [" + d.byDefault + "]"
+			}
+			flag := fs.VarPF(&settingFlag{word: d.word, list: d.list, section: s.title}, d.flag(), "", usage)
+			if d.word == boolKind.word {
+				flag.NoOptDefVal = "true"
+			}
 		}
 	}
 }
 
 // Sections returns the titles under which help shows settings, in order.
-func Sections() []string {
-	titles := make([]string, len(sections))
-	for i, s := range sections {
-		titles[i] = s.title
+func Sections() (titles []string) {
+	for _, s := range sections() {
+		titles = append(titles, s.title)
 	}
 	return titles
 }
 
 // SectionOf returns the title for a flag of BindFlags, and "" for any other.
 func SectionOf(flag *pflag.Flag) string {
-	if titles := flag.Annotations[sectionOfFlag]; len(titles) == 1 {
-		return titles[0]
+	if f, ours := flag.Value.(*settingFlag); ours {
+		return f.section
 	}
 	return ""
 }
 
-const sectionOfFlag = "section of settings"
-
-// sections are the titles of settings, and how the names below each begin. The longest
-// matching beginning counts.
-var sections = []struct {
-	title  string
-	begins []string
-}{
-	{"Limits", []string{"limits."}},
-	{"Limits from an xDS server", []string{"limits.xds.", "limits.cache_path"}},
-	{"Store", []string{"store", "memory."}},
-	{"Redis", []string{"redis."}},
-	{"While Redis does not answer", []string{"failure."}},
-	{"Assignments", []string{"assignments."}},
-	{"gRPC port", []string{"grpc."}},
-	{"HTTP port", []string{"http."}},
-	{"APIs", []string{"api.", "auth.", "headers."}},
-	{"Admin port", []string{"admin."}},
-	{"Metrics", []string{"metrics."}},
-	{"Who had the most", []string{"top."}},
-	{"Tracing", []string{"tracing."}},
-	{"Log of decisions", []string{"decisions."}},
-	{"The process", []string{""}},
-}
-
-// section returns the title of a setting.
-func (d *setting) section() string {
-	title, longest := "", -1
-	for _, s := range sections {
-		for _, begin := range s.begins {
-			if strings.HasPrefix(d.name, begin) && len(begin) > longest {
-				title, longest = s.title, len(begin)
-			}
-		}
-	}
-	return title
-}
-
 // settingFlag is the value of a flag as given.
 type settingFlag struct {
-	text string
-	word string
-	list bool // given twice, a list grows
-	set  bool
+	text, word, section string
+	list                bool // given twice, a list grows
+	set                 bool
 }
 
 func (f *settingFlag) String() string { return f.text }

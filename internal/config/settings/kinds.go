@@ -29,20 +29,16 @@ type kind struct {
 	list bool
 	// auto, if not nil, is the value that is written auto.
 	auto any
-	// parse returns the value of a text, of the type of the field.
-	parse func(text string) (any, *complaint)
+	// parse returns the value of a text, of the type of the field, and whether it is one.
+	parse func(text string) (any, bool)
 }
 
-// complaint says why a value is refused.
-type complaint struct {
-	found string // the value as it may be shown
-	hint  string // how to write it, if known
-}
-
-func complain(text string) *complaint { return &complaint{found: foundText(text)} }
-
-func complainWith(text, hint string) *complaint {
-	return &complaint{found: foundText(text), hint: hint}
+// found quotes a text that is no value of the kind.
+func (k *kind) found(text string) string {
+	if k.secret {
+		return redacted
+	}
+	return foundText(text)
 }
 
 // foundText quotes a value for a message. It cuts a long one, and hides the text before
@@ -85,59 +81,53 @@ func (k *kind) show(value any) string {
 	return fmt.Sprint(value)
 }
 
-// checkedKind is a text taken as it is. check complains about one that is not allowed.
-func checkedKind(word, allowed string, check func(text string) *complaint) kind {
-	return kind{word: word, allowed: allowed, parse: func(text string) (any, *complaint) { return text, check(text) }}
+// checkedKind is a text taken as it is.
+func checkedKind(word, allowed string, isAllowed func(text string) bool) kind {
+	return kind{word: word, allowed: allowed, parse: func(text string) (any, bool) { return text, isAllowed(text) }}
 }
 
-// listKind is a list of texts separated by commas, or none if that is allowed. check
-// complains about an item that is not.
-func listKind(word, allowed string, mayBeEmpty bool, check func(item string) *complaint) kind {
-	return kind{word: word, allowed: allowed, list: true, parse: func(text string) (any, *complaint) {
+// orEmpty is a kind of text, or nothing.
+func orEmpty(k kind, means string) kind {
+	parse := k.parse
+	k.allowed += ", or empty for " + means
+	k.parse = func(text string) (any, bool) {
+		if text == "" {
+			return "", true
+		}
+		return parse(text)
+	}
+	return k
+}
+
+// listKind is a list of texts separated by commas, or none if that is allowed.
+func listKind(word, allowed string, mayBeEmpty bool, isAllowed func(item string) bool) kind {
+	return kind{word: word, allowed: allowed, list: true, parse: func(text string) (any, bool) {
 		if text == "" && mayBeEmpty {
-			return []string(nil), nil
+			return []string(nil), true
 		}
 		list := strings.Split(text, ",")
 		for i, item := range list {
 			list[i] = strings.TrimSpace(item)
-			if c := check(list[i]); c != nil {
-				return nil, c
+			if !isAllowed(list[i]) {
+				return nil, false
 			}
 		}
-		return list, nil
+		return list, true
 	}}
 }
 
-// textKind is any text. Messages call it what: "a path".
-func textKind(what string, required bool) kind {
-	allowed := what
-	if !required {
-		allowed += ", or empty for none"
-	}
-	return checkedKind(strings.TrimPrefix(what, "a "), allowed, func(text string) *complaint {
-		switch {
-		case required && text == "":
-			return complain(text)
-		case strings.ContainsRune(text, 0): // the error of a system call would help less
-			return complainWith(text, "without NUL")
-		}
-		return nil
-	})
+// requiredKind is any text but the empty one. Messages call it what: "a path".
+func requiredKind(what string) kind {
+	return checkedKind(strings.TrimPrefix(what, "a "), what, func(text string) bool { return text != "" && !strings.ContainsRune(text, 0) })
 }
 
 var (
-	pathKind = textKind("a path", false)
-	nameKind = textKind("a name", false)
-
-	secretKind = kind{word: "secret", allowed: "a text, or empty for none", secret: true,
-		parse: func(text string) (any, *complaint) { return NewSecret(text), nil }}
-
-	boolKind = kind{word: "bool", allowed: "true or false", parse: func(text string) (any, *complaint) {
+	pathKind   = orEmpty(requiredKind("a path"), "none")
+	nameKind   = orEmpty(requiredKind("a name"), "none")
+	secretKind = kind{word: "secret", allowed: "a text, or empty for none", secret: true, parse: func(text string) (any, bool) { return NewSecret(text), true }}
+	boolKind   = kind{word: "bool", allowed: "true or false", parse: func(text string) (any, bool) {
 		value, err := strconv.ParseBool(text)
-		if err != nil {
-			return nil, complain(text)
-		}
-		return value, nil
+		return value, err == nil
 	}}
 )
 
@@ -153,14 +143,12 @@ func choicesOf[T any](word func(T) string, all ...T) kind {
 		words[i] = word(one)
 	}
 	last := len(words) - 1
-	return kind{word: strings.Join(words, "|"), allowed: strings.Join(words[:last], ", ") + " or " + words[last], parse: func(text string) (any, *complaint) {
-		if i := slices.Index(words, text); i >= 0 {
-			return all[i], nil
+	return kind{word: strings.Join(words, "|"), allowed: strings.Join(words[:last], ", ") + " or " + words[last], parse: func(text string) (any, bool) {
+		i := slices.Index(words, text)
+		if i < 0 {
+			return nil, false
 		}
-		if slices.Contains(words, strings.ToLower(text)) {
-			return nil, complainWith(text, "in lower case")
-		}
-		return nil, complain(text)
+		return all[i], true
 	}}
 }
 
@@ -172,35 +160,25 @@ func levelWord(level slog.Level) string { return strings.ToLower(level.String())
 var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
 func integers(minValue, maxValue int64) kind {
-	return kind{word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", minValue, maxValue), parse: func(text string) (any, *complaint) {
+	return kind{word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", minValue, maxValue), parse: func(text string) (any, bool) {
 		n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-		if err != nil || n < minValue || n > maxValue || !decimal.MatchString(text) {
-			return nil, complain(text)
-		}
-		return n, nil
+		return n, err == nil && minValue <= n && n <= maxValue && decimal.MatchString(text)
 	}}
 }
 
 // ratios are numbers from 0 to 1.
 func ratios(example string) kind {
-	return kind{word: "number", allowed: "a number from 0 to 1" + example, parse: func(text string) (any, *complaint) {
+	return kind{word: "number", allowed: "a number from 0 to 1" + example, parse: func(text string) (any, bool) {
 		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(n >= 0 && n <= 1) { // also NaN
-			return nil, complain(text)
-		}
-		return n, nil
+		return n, err == nil && n >= 0 && n <= 1
 	}}
 }
 
 // orAuto is a number, or auto, which is stored as a value that the number cannot have.
 func orAuto(number kind, value any) kind {
-	const auto = "auto"
-	return kind{word: auto + "|" + number.word, allowed: auto + " or " + number.allowed, auto: value, parse: func(text string) (any, *complaint) {
-		switch {
-		case text == auto:
-			return value, nil
-		case strings.EqualFold(text, auto):
-			return nil, complainWith(text, "in lower case")
+	return kind{word: "auto|" + number.word, allowed: "auto or " + number.allowed, auto: value, parse: func(text string) (any, bool) {
+		if text == "auto" {
+			return value, true
 		}
 		return number.parse(text)
 	}}
@@ -219,160 +197,65 @@ func shortDuration(d time.Duration) string {
 
 func durations(minValue, maxValue time.Duration) kind {
 	allowed := fmt.Sprintf("a duration from %s to %s", shortDuration(minValue), shortDuration(maxValue))
-	return kind{word: "duration", allowed: allowed, parse: func(text string) (any, *complaint) {
+	return kind{word: "duration", allowed: allowed, parse: func(text string) (any, bool) {
 		d, err := time.ParseDuration(text)
-		if err == nil && minValue <= d && d <= maxValue {
-			return d, nil
-		}
-		if _, err := strconv.ParseFloat(text, 64); err == nil && text != "0" {
-			return nil, complainWith(text, fmt.Sprintf("with its unit, such as %sms or %ss", text, text))
-		}
-		return nil, complain(text)
+		return d, err == nil && minValue <= d && d <= maxValue
 	}}
 }
 
-// endpointKind is an HTTP URL without a query, or none.
-var endpointKind = checkedKind("URL", "http://host:port or https://host:port, with a path or without, or empty for none", func(text string) *complaint {
-	u, err := url.Parse(text)
-	if text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
-		return complain(text)
-	}
-	return nil
-})
-
 // wordsKind is a list of some of the words, or none.
 func wordsKind(words ...string) kind {
-	return listKind("name,...", strings.Join(words, ", ")+", or empty", true, func(word string) *complaint {
-		if !slices.Contains(words, word) {
-			return complain(word)
-		}
-		return nil
-	})
+	return listKind("name,...", strings.Join(words, ", ")+", or empty", true, func(word string) bool { return slices.Contains(words, word) })
 }
 
 // unixScheme begins the address of a unix socket; an absolute path follows.
 const unixScheme = "unix:"
 
-// listenKind is an address to listen on. A port of 0 lets the system choose one.
-func listenKind(mayBeOff bool) kind {
-	allowed := "host:port, or :port for all addresses, port 0 to 65535"
-	if mayBeOff {
-		allowed += ", or empty for off"
-	}
-	return checkedKind("host:port", allowed, func(text string) *complaint {
-		if text == "" && mayBeOff {
-			return nil
-		}
-		return checkHostPort(text, true, "", "8081")
-	})
-}
-
-// checkHostPort complains about a text that is not host:port. host and port stand in the
-// hint for what is missing.
-func checkHostPort(text string, listens bool, host, port string) *complaint {
-	h, p, err := net.SplitHostPort(text)
-	if err != nil || strings.ContainsAny(h, " /@") || h == "" && !listens {
-		hint := ""
-		if _, err := strconv.ParseUint(text, 10, 16); err == nil {
-			hint = "such as " + host + ":" + text
-		} else if strings.Contains(text, "://") {
-			hint = "without a scheme"
-		} else if net.ParseIP(text) != nil && strings.Contains(text, ":") {
-			hint = "such as [" + text + "]:" + port
-		}
-		return complainWith(text, hint)
-	}
-	if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 && !listens {
-		return complain(text)
-	}
-	return nil
+// isAddress reports whether a text is host:port. A host may be left out, and a port be 0,
+// of an address to listen on.
+func isAddress(text string, listens bool) bool {
+	host, port, err := net.SplitHostPort(text)
+	n, notPort := strconv.ParseUint(port, 10, 16)
+	return err == nil && notPort == nil && !strings.ContainsAny(host, " /@") && (listens || host != "" && n > 0)
 }
 
 var (
-	// dialKind is an address to dial, or none.
-	dialKind = checkedKind("host:port", "host:port, port 1 to 65535, or empty for none", func(text string) *complaint {
-		if text == "" {
-			return nil
-		}
-		return checkHostPort(text, false, "127.0.0.1", "6379")
-	})
-	addressesKind = listKind("host:port,...", "one or more host:port, port 1 to 65535, or unix:/path", false, func(address string) *complaint {
+	listenKind = checkedKind("host:port", "host:port, or :port for all addresses, port 0 to 65535", func(text string) bool { return isAddress(text, true) })
+	dialKind   = orEmpty(checkedKind("host:port", "host:port, port 1 to 65535", func(text string) bool { return isAddress(text, false) }), "none")
+
+	addressesKind = listKind("host:port,...", "one or more host:port, port 1 to 65535, or unix:/path", false, func(address string) bool {
 		path, isUnix := strings.CutPrefix(address, unixScheme)
-		switch {
-		case isUnix && (!strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsRune(path, 0)):
-			return complainWith(address, "with an absolute path, such as unix:/run/redis.sock")
-		case isUnix:
-			return nil
-		case strings.HasPrefix(address, "/"):
-			return complainWith(address, "such as "+unixScheme+address)
+		if isUnix {
+			return strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && !strings.ContainsRune(path, 0)
 		}
-		return checkHostPort(address, false, "127.0.0.1", "6379")
+		return isAddress(address, false)
 	})
-	certNamesKind = listKind("name,...", "DNS names, IP addresses or URIs, or empty for none", true, func(name string) *complaint {
-		if name == "" || strings.ContainsAny(name, " *\x00") {
-			return complain(name)
-		}
-		return nil
+	certNamesKind = listKind("name,...", "DNS names, IP addresses or URIs, or empty for none", true, func(name string) bool {
+		return name != "" && !strings.ContainsAny(name, " *\x00")
 	})
-	headerKind = checkedKind("name", yamlfile.AllowedHeaderName, func(text string) *complaint {
-		if !yamlfile.IsHeaderName(text) {
-			return complain(text)
-		}
-		return nil
-	})
+	headerKind = checkedKind("name", yamlfile.AllowedHeaderName, yamlfile.IsHeaderName)
 	// prefixKind is the start of keys in Redis. A brace in it would start a hash tag
 	// before ours.
-	prefixKind = matchedKind("text", "1 to 32 printable ASCII characters without spaces and braces", `^[!-z|~]{1,32}$`)
+	prefixKind = checkedKind("text", "1 to 32 printable ASCII characters without spaces and braces", regexp.MustCompile(`^[!-z|~]{1,32}$`).MatchString)
 	// urlPathKind is a path without what is special in a URL or to http.ServeMux.
-	urlPathKind = checkedKind("path", "/ and a path of letters, digits, dots, dashes, underscores and slashes", func(text string) *complaint {
-		up := slices.ContainsFunc(strings.Split(text, "/"), func(part string) bool { return part == "." || part == ".." })
-		if text == "" || up || !urlPath.MatchString(text) {
-			return complain(text)
-		}
-		return nil
+	urlPathKind = checkedKind("path", "/ and a path of letters, digits, dots, dashes, underscores and slashes", func(text string) bool {
+		return text != "" && urlPath.MatchString(text) && !strings.Contains(text+"/", "/./") && !strings.Contains(text+"/", "/../")
 	})
 	urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
-)
 
-// matchedKind is a text that matches a regular expression.
-func matchedKind(word, allowed, expression string) kind {
-	re := regexp.MustCompile(expression)
-	return checkedKind(word, allowed, func(text string) *complaint {
-		if !re.MatchString(text) {
-			return complain(text)
-		}
-		return nil
-	})
-}
+	// endpointKind is an HTTP URL without a query, or none.
+	endpointKind = orEmpty(checkedKind("URL", "http://host:port or https://host:port, with a path or without", func(text string) bool {
+		u, err := url.Parse(text)
+		return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+	}), "none")
 
-var (
 	// pairsKind is key=value,key=value or nothing.
-	pairsKind = kind{word: "key=value,...", allowed: "key=value,key=value,..., or empty for none", list: true, parse: func(text string) (any, *complaint) {
-		pairs, ok := splitPairs(text, "=")
-		if !ok {
-			return nil, complain(text)
-		}
-		return pairs, nil
+	pairsKind = kind{word: "key=value,...", allowed: "key=value,key=value,..., or empty for none", list: true, parse: func(text string) (any, bool) {
+		return splitPairs(text, "=")
 	}}
 	// headersKind is name:value,name:value or nothing.
-	headersKind = kind{word: "name:value,...", allowed: "name:value,name:value,..., or empty for none", secret: true, parse: func(text string) (any, *complaint) {
-		pairs, ok := splitPairs(text, ":")
-		if !ok {
-			return nil, &complaint{found: redacted, hint: "as name:value, with a comma between two"}
-		}
-		var headers HeaderSecrets
-		for name, value := range pairs {
-			name = strings.ToLower(name)
-			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin") {
-				return nil, &complaint{found: redacted, hint: "with names and values that HTTP allows; names do not begin with grpc- nor end with -bin"}
-			}
-			if headers == nil {
-				headers = make(HeaderSecrets)
-			}
-			headers[name] = NewSecret(value)
-		}
-		return headers, nil
-	}}
+	headersKind = kind{word: "name:value,...", allowed: "name:value,name:value,..., with names and values that HTTP allows, or empty for none; names do not begin with grpc- nor end with -bin",
+		secret: true, parse: parseHeaders}
 	// statsdRulesKind is a list of rules in JSON, or nothing.
 	statsdRulesKind = kind{word: "JSON", parse: parseStatsdRules,
 		allowed: `a text with a list in JSON, each item {"pattern": EXPRESSION, "name": NAME, "tags": {KEY: VALUE}}, or empty for none`}
@@ -380,11 +263,11 @@ var (
 
 // splitPairs splits a list of pairs. It returns nil for an empty text, and false
 // if a pair has no name or no separator.
-func splitPairs(text, separator string) (map[string]string, bool) {
+func splitPairs(text, separator string) (pairs map[string]string, ok bool) {
 	if text == "" {
 		return nil, true
 	}
-	pairs := make(map[string]string)
+	pairs = make(map[string]string)
 	for _, pair := range strings.Split(text, ",") {
 		name, value, ok := strings.Cut(pair, separator)
 		name = strings.TrimSpace(name)
@@ -404,22 +287,34 @@ func joinPairs[V any](pairs map[string]V, separator string) string {
 	return strings.Join(list, ",")
 }
 
-func parseStatsdRules(text string) (any, *complaint) {
+func parseHeaders(text string) (any, bool) {
+	pairs, ok := splitPairs(text, ":")
+	var headers HeaderSecrets
+	for name, value := range pairs {
+		name = strings.ToLower(name)
+		ok = ok && httpguts.ValidHeaderFieldName(name) && httpguts.ValidHeaderFieldValue(value) && !strings.HasPrefix(name, "grpc-") && !strings.HasSuffix(name, "-bin")
+		if headers == nil {
+			headers = make(HeaderSecrets)
+		}
+		headers[name] = NewSecret(value)
+	}
+	return headers, ok
+}
+
+func parseStatsdRules(text string) (any, bool) {
 	var rules []StatsdRule
 	if text == "" {
-		return rules, nil
+		return rules, true
 	}
 	read := json.NewDecoder(strings.NewReader(text))
 	read.DisallowUnknownFields()
-	if err := read.Decode(&rules); err != nil || read.More() {
-		return nil, complain(text)
+	if read.Decode(&rules) != nil || read.More() {
+		return nil, false
 	}
-	for i, r := range rules {
-		if _, err := statsd.NewRule(r.Pattern, r.Name, r.Tags); err != nil {
-			return nil, complainWith(text, fmt.Sprintf("with rule %d mended: %s", i+1, err))
-		}
-	}
-	return rules, nil
+	return rules, !slices.ContainsFunc(rules, func(r StatsdRule) bool {
+		_, err := statsd.NewRule(r.Pattern, r.Name, r.Tags)
+		return err != nil
+	})
 }
 
 // statsdRulesText returns rules as the setting spells them.

@@ -72,9 +72,9 @@ type loader struct {
 func newLoader() *loader {
 	l := &loader{all: viper.New(), table: allSettings(), bad: make(map[string]bool), where: make(map[string]string)}
 	for _, d := range l.table {
-		value, c := d.parse(d.byDefault)
-		if c != nil {
-			panic("settings: the default of " + d.name + " is none: " + c.found)
+		value, ok := d.parse(d.byDefault)
+		if !ok {
+			panic("settings: the default of " + d.name + " is none")
 		}
 		l.all.SetDefault(d.name, value)
 		l.names = append(l.names, d.name)
@@ -112,24 +112,20 @@ func (l *loader) warnf(format string, args ...any) {
 }
 
 // refuse reports a value of d from a source. A file is no name of the setting.
-func (l *loader) refuse(where string, d *setting, c *complaint) {
+func (l *loader) refuse(where string, d *setting, found string) {
 	l.bad[d.name] = true
 	if where == l.file {
 		where += ": " + d.name
 	}
-	hint := ""
-	if c.hint != "" {
-		hint = "; write it " + c.hint
-	}
-	l.failf("%s: found %s; allowed: %s%s", where, c.found, d.allowed, hint)
+	l.failf("%s: found %s; allowed: %s", where, found, d.allowed)
 }
 
 // set gives a setting the value of a text, if it is one. where is its source, empty for a
 // default.
 func (l *loader) set(layer *viper.Viper, d *setting, text, where string) {
-	value, c := d.parse(text)
-	if c != nil {
-		l.refuse(where, d, c)
+	value, ok := d.parse(text)
+	if !ok {
+		l.refuse(where, d, d.found(text))
 		return
 	}
 	layer.Set(d.name, value)

@@ -84,9 +84,9 @@ func TestTableCoversEachFieldOnce(t *testing.T) {
 		if d.word == "bool" {
 			text = "true" // false would leave the field as it is
 		}
-		value, complaint := d.parse(text)
-		if complaint != nil {
-			t.Fatalf("%s: %s", d.name, complaint.found)
+		value, ok := d.parse(text)
+		if !ok {
+			t.Fatalf("%s: %s is no value", d.name, text)
 		}
 		s := decodeAlone(t, d.name, value)
 		var changed []string
