@@ -52,17 +52,20 @@ func (l *loader) addEnvoy(environ []string) {
 		mogrifier: map[string]string{},
 	}
 	e.read(environ)
+	for _, v := range e.variables {
+		if v.copied != nil && v.copied(e) {
+			e.copy(v)
+		}
+	}
 	e.listeners()
 	e.grpcTLS()
 	e.logs()
 	e.limits()
-	e.responses()
-	e.metrics()
 	e.statsd()
 	e.tracing()
 	e.store()
-	e.tellIgnored()
-	e.tellOwn(environ)
+	e.reportIgnored()
+	e.reportOwn(environ)
 	l.merge(e.layer)
 }
 
@@ -148,15 +151,12 @@ func (e *envoyEnvironment) set(setting, text string, because ...string) {
 }
 
 // copy applies a variable's text unchanged.
-func (e *envoyEnvironment) copy(setting, name string) {
-	if e.given[name] || e.values[name] != "" {
-		e.set(setting, e.values[name], name)
+func (e *envoyEnvironment) copy(v envoyVariable) {
+	if v.kind == envoyBool {
+		e.set(v.settings[0], strconv.FormatBool(e.isTrue(v.name)), v.name)
+	} else if e.given[v.name] || e.values[v.name] != "" {
+		e.set(v.settings[0], e.values[v.name], v.name)
 	}
-}
-
-// truth applies a variable that is a setting under another name.
-func (e *envoyEnvironment) truth(setting, name string) {
-	e.set(setting, strconv.FormatBool(e.isTrue(name)), name)
 }
 
 func (e *envoyEnvironment) listeners() {
@@ -177,9 +177,6 @@ func (e *envoyEnvironment) listeners() {
 	// failed, and Envoy lets the request pass unless told otherwise: a caller could evade
 	// all limits with a long header.
 	e.set("grpc.max_bytes", strconv.Itoa(4<<20))
-	e.copy("grpc.socket", "GRPC_UDS")
-	e.copy("grpc.max_connection_age", "GRPC_MAX_CONNECTION_AGE")
-	e.copy("grpc.max_connection_age_grace", "GRPC_MAX_CONNECTION_AGE_GRACE")
 }
 
 func (e *envoyEnvironment) grpcTLS() {
@@ -191,14 +188,13 @@ func (e *envoyEnvironment) grpcTLS() {
 		}
 		return
 	}
-	if e.values["GRPC_SERVER_TLS_CERT"] == "" || e.values["GRPC_SERVER_TLS_KEY"] == "" {
+	if !e.servesTLS() {
 		e.failf("variable GRPC_SERVER_USE_TLS: it is true; set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
-		return
 	}
-	e.copy("grpc.tls.cert", "GRPC_SERVER_TLS_CERT")
-	e.copy("grpc.tls.key", "GRPC_SERVER_TLS_KEY")
-	e.copy("grpc.tls.client_ca", "GRPC_CLIENT_TLS_CACERT")
-	e.copy("grpc.tls.client_names", "GRPC_CLIENT_TLS_SAN")
+}
+
+func (e *envoyEnvironment) servesTLS() bool {
+	return e.isTrue("GRPC_SERVER_USE_TLS") && e.values["GRPC_SERVER_TLS_CERT"] != "" && e.values["GRPC_SERVER_TLS_KEY"] != ""
 }
 
 func (e *envoyEnvironment) logs() {
@@ -229,14 +225,17 @@ func (e *envoyEnvironment) limits() {
 	}
 	// Its limits are accepted as they are.
 	e.set("limits.lenient", "true")
-	e.truth("limits.merge_domains", "MERGE_DOMAIN_CONFIG")
-	e.truth("limits.shadow_mode", "SHADOW_MODE")
-	e.truth("limits.quota_mode", "QUOTA_MODE")
 	initial := "required"
 	if e.isTrue("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		initial = "optional"
 	}
 	e.set("limits.initial", initial, "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	if e.isTrue("LIMIT_RESPONSE_HEADERS_ENABLED") {
+		e.set("headers.style", string(HeadersRateLimit), "LIMIT_RESPONSE_HEADERS_ENABLED")
+	}
+	if e.isTrue("USE_PROMETHEUS") {
+		e.set("metrics.names", string(NamesEnvoyproxy), "USE_PROMETHEUS")
+	}
 	e.set("limits.ready_when_empty", strconv.FormatBool(!e.isTrue("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")
 }
 
@@ -246,17 +245,6 @@ func (e *envoyEnvironment) files() {
 	e.set("limits.path", filepath.Join(above, e.values["RUNTIME_APPDIRECTORY"]), "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY")
 	if e.isTrue("RUNTIME_WATCH_ROOT") {
 		e.refuseNeighbours(above)
-	}
-}
-
-// responses reads what responses contain besides the decision.
-func (e *envoyEnvironment) responses() {
-	e.truth("api.dynamic_metadata", "RESPONSE_DYNAMIC_METADATA")
-	if e.isTrue("LIMIT_RESPONSE_HEADERS_ENABLED") {
-		e.set("headers.style", "ratelimit", "LIMIT_RESPONSE_HEADERS_ENABLED")
-		e.copy("headers.limit", "LIMIT_LIMIT_HEADER")
-		e.copy("headers.remaining", "LIMIT_REMAINING_HEADER")
-		e.copy("headers.reset", "LIMIT_RESET_HEADER")
 	}
 }
 
@@ -277,31 +265,12 @@ func (e *envoyEnvironment) refuseNeighbours(above string) {
 	}
 }
 
-func (e *envoyEnvironment) metrics() {
-	if e.isTrue("USE_PROMETHEUS") {
-		e.copy("metrics.address", "PROMETHEUS_ADDR")
-		e.copy("metrics.path", "PROMETHEUS_PATH")
-		e.set("metrics.names", string(NamesEnvoyproxy), "USE_PROMETHEUS")
-	}
-	e.copy("metrics.near_ratio", "NEAR_LIMIT_RATIO")
-}
-
 // tracing reads where spans go and what they are called. Of the OTEL_* variables, that
 // service ignores those whose settings are set here.
 func (e *envoyEnvironment) tracing() {
 	if !e.isTrue("TRACING_ENABLED") {
 		return
 	}
-	e.set("tracing.enabled", "true", "TRACING_ENABLED")
-	switch protocol := e.values["TRACING_EXPORTER_PROTOCOL"]; protocol {
-	case "http", "grpc":
-		e.copy("tracing.protocol", "TRACING_EXPORTER_PROTOCOL")
-	default:
-		e.refuseVariable("TRACING_EXPORTER_PROTOCOL", "http or grpc")
-	}
-	e.copy("tracing.service_name", "TRACING_SERVICE_NAME")
-	e.copy("tracing.service_namespace", "TRACING_SERVICE_NAMESPACE")
-	e.copy("tracing.service_instance_id", "TRACING_SERVICE_INSTANCE_ID")
 	e.set("tracing.propagators", "tracecontext,b3,b3multi,baggage")
 	// In that service a ratio above 1 is 1, and one below 0 is 0.
 	if ratio, err := strconv.ParseFloat(e.values["TRACING_SAMPLING_RATE"], 64); err == nil && !math.IsNaN(ratio) {
@@ -312,19 +281,27 @@ func (e *envoyEnvironment) tracing() {
 }
 
 func (e *envoyEnvironment) store() {
-	switch e.values["BACKEND_TYPE"] {
-	case "redis", "":
+	switch backend := e.values["BACKEND_TYPE"]; {
+	case e.wantsRedis():
 		e.set("store", "redis", "BACKEND_TYPE")
 		e.redis()
-	case "memory":
+	case backend == "memory":
 		e.set("store", "memory", "BACKEND_TYPE")
 	default:
 		e.refuseVariable("BACKEND_TYPE", "redis, or memory for limits of this daemon alone")
 	}
 }
 
-// tellIgnored gives one warning about all variables that are not followed.
-func (e *envoyEnvironment) tellIgnored() {
+func (e *envoyEnvironment) wantsRedis() bool {
+	return e.values["BACKEND_TYPE"] == "redis" || e.values["BACKEND_TYPE"] == ""
+}
+
+func (e *envoyEnvironment) prefixesKeys() bool {
+	return e.wantsRedis() && e.values["CACHE_KEY_PREFIX"] != ""
+}
+
+// reportIgnored gives one warning about all variables that are not followed.
+func (e *envoyEnvironment) reportIgnored() {
 	var ignored []string
 	for _, v := range e.variables {
 		if v.matters != nil && e.given[v.name] && !e.unread[v.name] && v.matters(e) {
@@ -336,9 +313,9 @@ func (e *envoyEnvironment) tellIgnored() {
 	}
 }
 
-// tellOwn gives one warning about all variables of the daemon's own settings. Anyone who
+// reportOwn gives one warning about all variables of the daemon's own settings. Anyone who
 // assumes that the one for the tokens file is read would look for a wrong token.
-func (e *envoyEnvironment) tellOwn(environ []string) {
+func (e *envoyEnvironment) reportOwn(environ []string) {
 	var unread []string
 	for i := range e.table {
 		d := &e.table[i]
@@ -349,6 +326,12 @@ func (e *envoyEnvironment) tellOwn(environ []string) {
 	if len(unread) > 0 {
 		e.warnf("variables of the daemon's own settings that are not read by the name of envoyproxy/ratelimit: %s", strings.Join(unread, "; "))
 	}
+}
+
+func always(*envoyEnvironment) bool { return true }
+
+func whenIs(name, value string) func(*envoyEnvironment) bool {
+	return func(e *envoyEnvironment) bool { return e.values[name] == value }
 }
 
 func whenTrue(name string) func(*envoyEnvironment) bool {

@@ -17,10 +17,6 @@ func (e *envoyEnvironment) redis() {
 		health = "not_serving"
 	}
 	e.set("failure.health", health, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
-	if e.values["CACHE_KEY_PREFIX"] != "" {
-		e.copy("redis.prefix", "CACHE_KEY_PREFIX")
-	}
-	e.redisTLS()
 	e.redisTimeout()
 	mode := strings.ToLower(e.values["REDIS_TYPE"])
 	switch mode {
@@ -36,14 +32,6 @@ func (e *envoyEnvironment) redis() {
 	}
 	e.set("redis.mode", mode, "REDIS_TYPE")
 	e.credentials("redis.username", "redis.password", "REDIS_AUTH")
-}
-
-func (e *envoyEnvironment) redisTLS() {
-	e.truth("redis.tls.enabled", "REDIS_TLS")
-	e.copy("redis.tls.cert", "REDIS_TLS_CLIENT_CERT")
-	e.copy("redis.tls.key", "REDIS_TLS_CLIENT_KEY")
-	e.copy("redis.tls.ca", "REDIS_TLS_CACERT")
-	e.truth("redis.tls.insecure_any_server_name", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")
 }
 
 // maxRedisTimeout is the longest redis.timeout.

@@ -1,9 +1,7 @@
 package settings
 
 import (
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,6 +19,10 @@ func (e *envoyEnvironment) wantsStatsd() bool {
 		return true
 	}
 	return e.isTrue("USE_STATSD") && (e.given["USE_STATSD"] || e.given["STATSD_HOST"] || e.givesStatsdPort()) && !e.isTrue("USE_PROMETHEUS")
+}
+
+func (e *envoyEnvironment) wantsPlainStatsd() bool {
+	return e.wantsStatsd() && !e.isTrue("USE_DOG_STATSD")
 }
 
 // givesStatsdPort tells whether a port is given. Kubernetes gives a URL in that variable,
@@ -45,25 +47,15 @@ func (e *envoyEnvironment) statsd() {
 	} else {
 		e.set("statsd.address", net.JoinHostPort(host, strconv.FormatUint(port, 10)), "STATSD_HOST", "STATSD_PORT")
 	}
-	switch protocol := e.values["STATSD_PROTOCOL"]; {
-	case e.isTrue("USE_DOG_STATSD"):
-		e.set("statsd.protocol", "udp", "USE_DOG_STATSD")
+	if e.isTrue("USE_DOG_STATSD") {
+		e.set("statsd.protocol", string(StatsdUDP), "USE_DOG_STATSD")
 		e.set("statsd.dog", "true", "USE_DOG_STATSD")
 		e.mogrifiers()
-	case protocol == "tcp" || protocol == "udp":
-		e.copy("statsd.protocol", "STATSD_PROTOCOL")
-	default:
-		e.refuseVariable("STATSD_PROTOCOL", "tcp or udp")
 	}
-	e.copy("statsd.interval", "STATS_FLUSH_INTERVAL")
 	if tags, ok := splitPairs(e.values["EXTRA_TAGS"], ":"); !ok {
 		e.refuseVariable("EXTRA_TAGS", "key:value,key:value")
 	} else if len(tags) > 0 {
-		var list []string
-		for _, key := range slices.Sorted(maps.Keys(tags)) {
-			list = append(list, key+"="+tags[key])
-		}
-		e.set("statsd.tags", strings.Join(list, ","), "EXTRA_TAGS")
+		e.set("statsd.tags", joinPairs(tags, "="), "EXTRA_TAGS")
 	}
 }
 
