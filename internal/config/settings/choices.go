@@ -17,7 +17,7 @@ type (
 	Unmatched string
 	// Source is where limits come from.
 	Source string
-	// HeaderStyle selects the headers that tell callers about their limits.
+	// HeaderStyle selects the headers that describe limits to callers.
 	HeaderStyle string
 	// MetricNames is the naming of metrics.
 	MetricNames string

@@ -174,7 +174,7 @@ func (e *envoyEnvironment) listeners() {
 		}
 	}
 	// That service reads as much as gRPC does, 4 MiB. A call refused for its size has
-	// failed, and Envoy lets the request pass unless told otherwise: a caller could evade
+	// failed, and by default Envoy lets the request pass: a caller could evade
 	// all limits with a long header.
 	e.set("grpc.max_bytes", strconv.Itoa(4<<20))
 }

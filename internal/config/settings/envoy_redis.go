@@ -10,7 +10,7 @@ import (
 )
 
 func (e *envoyEnvironment) redis() {
-	// As in that service, callers are told of a failure and decide themselves.
+	// As in that service, callers get an error and decide themselves.
 	e.set("failure.mode", "error")
 	health := "serving"
 	if e.isTrue("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {

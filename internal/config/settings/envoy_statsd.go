@@ -9,8 +9,8 @@ import (
 // mogrifierPrefix begins the variables of a rule for names of statistics.
 const mogrifierPrefix = "DOG_STATSD_MOGRIFIER_"
 
-// wantsStatsd reports whether statistics are sent. By default nobody has thought of a
-// server to receive them, so one of these variables must be given.
+// wantsStatsd reports whether statistics are sent. By default there need not be a
+// server that receives them, so one of these variables must be given.
 func (e *envoyEnvironment) wantsStatsd() bool {
 	switch {
 	case e.isTrue("DISABLE_STATS"):
@@ -25,7 +25,7 @@ func (e *envoyEnvironment) wantsPlainStatsd() bool {
 	return e.wantsStatsd() && !e.isTrue("USE_DOG_STATSD")
 }
 
-// givesStatsdPort tells whether a port is given. Kubernetes gives a URL in that variable,
+// givesStatsdPort reports whether a port is given. Kubernetes gives a URL in that variable,
 // unasked, for a Service named statsd.
 func (e *envoyEnvironment) givesStatsdPort() bool {
 	_, err := strconv.ParseUint(e.values["STATSD_PORT"], 10, 16)

@@ -52,7 +52,7 @@ func (d Decisions) HashKey() ([]byte, error) {
 	return []byte(key), nil
 }
 
-// minHashKey is the smallest number of bytes that nobody can guess.
+// minHashKey is the smallest number of bytes that cannot be guessed.
 const minHashKey = 16
 
 // CurrentPassword returns the password for a connection made now: from the file if there

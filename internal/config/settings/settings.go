@@ -56,7 +56,7 @@ type Limits struct {
 	CachePath string
 	// Path is a limits file or a folder of them; never empty.
 	Path string
-	// Watch tells whether changed files are loaded while the daemon runs.
+	// Watch is whether changed files are loaded while the daemon runs.
 	Watch bool
 	// MergeDomains and Lenient are those of limitsfile.Options.
 	MergeDomains, Lenient bool
@@ -66,9 +66,9 @@ type Limits struct {
 	Unmatched Unmatched
 	// Initial is what happens if they cannot be loaded at start.
 	Initial Initial
-	// ReadyWhenEmpty tells whether a daemon is ready while no file contains a domain.
+	// ReadyWhenEmpty is whether a daemon is ready while no file contains a domain.
 	ReadyWhenEmpty bool
-	// ReadyBeforeLoaded tells whether it is ready before limits are loaded, though it
+	// ReadyBeforeLoaded is whether it is ready before limits are loaded, though it
 	// answers no request. It applies only with ReadyWhenEmpty.
 	ReadyBeforeLoaded bool
 }
@@ -93,7 +93,7 @@ type XDS struct {
 	Address string
 	// NodeID is the name by which the server knows this daemon and its peers.
 	NodeID string
-	// NodeMetadata is what else the server is told.
+	// NodeMetadata is sent to the server beside it.
 	NodeMetadata map[string]string
 	// Headers are sent with each stream; their names are in lower case.
 	Headers HeaderSecrets
@@ -188,7 +188,7 @@ type GRPC struct {
 	// Address.
 	Socket string
 	TLS    tlsfiles.Server
-	// MaxConnectionAge is how long a connection may last before its client is told to
+	// MaxConnectionAge is how long a connection may last before its client is asked to
 	// open a new one; 0 means forever. It varies by a tenth.
 	MaxConnectionAge time.Duration
 	// MaxConnectionAgeGrace is how long calls may continue after that before they are
@@ -215,13 +215,13 @@ type HTTP struct {
 
 // API says what requests may ask for and what responses contain, over gRPC and HTTP.
 type API struct {
-	// Refunds tells whether a request may give back what was taken.
+	// Refunds is whether a request may give back what was taken.
 	Refunds bool
 	// MaxSettleWithin is how long a take with an id can be settled at most.
 	MaxSettleWithin time.Duration
 	// CallersFile says who may ask; empty means everybody.
 	CallersFile string
-	// DynamicMetadata tells whether responses repeat the request in their
+	// DynamicMetadata is whether responses repeat the request in their
 	// dynamic_metadata.
 	DynamicMetadata bool
 }
@@ -247,7 +247,7 @@ type Admin struct {
 	// TokensFile says who may do what with the admin API; it may be empty.
 	TokensFile string
 	TLS        tlsfiles.Server
-	// Pprof tells whether profiles are served there. It is never true unless Address is
+	// Pprof is whether profiles are served there. It is never true unless Address is
 	// loopback.
 	Pprof bool
 }
@@ -255,7 +255,7 @@ type Admin struct {
 // Metrics is about what Prometheus scrapes, and a port just for that. The admin port has
 // the metrics too.
 type Metrics struct {
-	// Names tells whether there are metrics with the names of envoyproxy/ratelimit.
+	// Names is whether there are metrics with the names of envoyproxy/ratelimit.
 	Names MetricNames
 	// NearRatio is the part of a limit, 0 to 1, above which a hit is near the limit.
 	NearRatio float32
@@ -275,7 +275,7 @@ type Statsd struct {
 	Prefix string
 	// Tags are added to all counts.
 	Tags map[string]string
-	// Dog tells whether tags are separate from names, as in DogStatsD.
+	// Dog is whether tags are separate from names, as in DogStatsD.
 	Dog bool
 	// Rules change names. They are valid.
 	Rules []StatsdRule
@@ -310,7 +310,7 @@ type Tracing struct {
 	// Propagators are the names of the formats that are read.
 	Propagators                                      []string
 	ServiceName, ServiceNamespace, ServiceInstanceID string
-	// Values tells whether spans contain the values of descriptors.
+	// Values is whether spans contain the values of descriptors.
 	Values bool
 }
 
@@ -324,7 +324,7 @@ type Decisions struct {
 	// PerSubject is the most lines per second for one subject, and BytesPerSecond the
 	// most bytes for all, at least MinBytesPerSecond; 0 means no bound.
 	PerSubject, BytesPerSecond int
-	// Values tells whether values of descriptors are kept or hashed, the latter with the
+	// Values is whether values of descriptors are kept or hashed, the latter with the
 	// key in HashKeyFile.
 	Values      Values
 	HashKeyFile string
