@@ -12,11 +12,23 @@ import (
 // Parse reads the text of a file: top reads the value at its top. allowed is what an
 // empty file may contain. It returns everything that is wrong, in order, or nil.
 func (w *Reader) Parse(data []byte, allowed string, top func(Value)) error {
+	var doc *yaml.Node
 	text, err := w.Utf8(data)
 	if err == nil {
-		w.Document(text, allowed, top)
-	} else {
-		w.badText(err)
+		doc, err = w.ParseYAML(text)
+	}
+	if err == nil && doc == nil {
+		err = &Error{Line: 1, Column: 1, Found: "an empty file", Allowed: allowed}
+	}
+	if err != nil {
+		err.File = w.File
+		w.Errs = append(w.Errs, *err)
+	}
+	if doc != nil {
+		if w.Made {
+			forgetLines(doc)
+		}
+		top(Root(doc))
 	}
 	if len(w.Errs) == 0 {
 		return nil
@@ -25,35 +37,12 @@ func (w *Reader) Parse(data []byte, allowed string, top func(Value)) error {
 	return w.Errs
 }
 
-// Document is Parse for a UTF-8 text. What is wrong is among the errors of w.
-func (w *Reader) Document(text []byte, allowed string, top func(Value)) {
-	doc, err := w.ParseYAML(text)
-	switch {
-	case err != nil:
-		w.badText(err)
-	case doc == nil:
-		w.badText(&Error{Line: 1, Column: 1, Found: "an empty file", Allowed: allowed})
-	}
-	if doc != nil {
-		if w.Made {
-			forgetLines(doc)
-		}
-		top(Root(doc))
-	}
-}
-
 // forgetLines sets the positions of all nodes to 0.
 func forgetLines(n *yaml.Node) {
 	n.Line, n.Column = 0, 0
 	for _, below := range n.Content {
 		forgetLines(below)
 	}
-}
-
-// badText reports what is wrong with the text as a whole.
-func (w *Reader) badText(err *Error) {
-	err.File = w.File
-	w.Errs = append(w.Errs, *err)
 }
 
 // ParseYAML parses a text of one document. It returns nil if there is none, and both the
