@@ -396,7 +396,9 @@ func TestEachKindTakesItsValuesFromAFile(t *testing.T) {
 		{"", "store=memory"},
 		{"http: {address: ''}", "http.address= "},
 		{"grpc: {address: '[::1]:0'}", "grpc.address=[::1]:0"},
-		{"x: &a redis\nstore: *a", ""}, // an anchor needs a setting of its own
+		{"limits: {xds: {node_metadata: 'Zone=A,b=C'}}", "limits.xds.node_metadata=Zone=A,b=C "},
+		{"memory: {max_keys: '5'}\nlimits: {watch: 'false'}", "memory.max_keys=5 "}, // quotes do not matter
+		{"x: &a redis\nstore: *a", ""},                                              // an anchor needs a setting of its own
 		{"log: {level: &l error}\nlimits: {path: *l}", "limits.path=error"},
 		{"{store: redis, redis: {prefix: 'a-b_c:~'}}", "redis.prefix=a-b_c:~"},
 	} {
@@ -412,5 +414,13 @@ func TestEachKindTakesItsValuesFromAFile(t *testing.T) {
 				t.Errorf("%q: got %v, %v; want %s", c.yaml, got, err, c.show)
 			}
 		})
+	}
+}
+
+// YAML would read 0123 as a number of base eight.
+func TestATextIsTakenAsItIsWritten(t *testing.T) {
+	got, _, err := Load(nil, nil, settingsIn(t, "redis: {password: 0123}"))
+	if err != nil || got.Redis.Password.Reveal() != "0123" {
+		t.Errorf("got %q, %v", got.Redis.Password.Reveal(), err)
 	}
 }
