@@ -24,13 +24,10 @@ func TestDocumentedReplays(t *testing.T) {
 		write(t, dir, name, blockFrom(t, page, begins[0], begins[1]))
 	}
 	examples := blocks(t, page, "console")
-	for _, name := range []string{"against.txt", "fit.txt", "map.txt", "same.txt"} {
+	for _, name := range []string{"against.txt", "map.txt", "same.txt"} {
 		examples = append(examples, replayData(t, name))
 	}
 	write(t, dir, "old.yaml", replayData(t, "old.yaml"))
-	if excerpt := blocks(t, page, "text")[0]; !strings.Contains(replayData(t, "fit.txt"), excerpt) {
-		t.Errorf("no replay prints\n%s", excerpt)
-	}
 	file := regexp.MustCompile(`[a-z]+\.(log|jsonl|csv|yaml)`)
 	version := regexp.MustCompile(`(?m)^(by +ratelimitd ).*$`)
 	for _, shown := range examples {
@@ -45,12 +42,6 @@ func TestDocumentedReplays(t *testing.T) {
 		got = version.ReplaceAllString(strings.ReplaceAll(got, dir+string(filepath.Separator), ""), "${1}0.1.0")
 		if code != 0 || stderr != "" || got != want {
 			t.Errorf("%s exits with %d: %s\n%s", line, code, stderr, got)
-		}
-		if _, proposed, ok := strings.Cut(got, "# limits file"); ok {
-			path := write(t, dir, "proposed.yaml", "# limits file"+proposed)
-			if _, stderr, code := command(t, "check", path); code != 0 || stderr != "" {
-				t.Errorf("what is proposed does not load: %s", stderr)
-			}
 		}
 	}
 	html := filepath.Join(dir, "report.html")
@@ -167,12 +158,8 @@ func TestReplayExits(t *testing.T) {
 		{"no.log", "no such file"},
 		{"--csv -", "found --csv without --limits"},
 		{"--map no.yaml -", "--map: "},
-		{"--fit 99% -", "found --fit without --limits"},
-		{"--limits " + limits + " --by request -", "found --by without --fit; allowed: --fit 99.9% --by request"},
-		{"--limits " + limits + " --fit 99% --by requests -", "flag --by: found \"requests\"; allowed: subject, request"},
 		{"--against " + limits + " -", "found --against without --limits; allowed: --limits NEW --against OLD"},
 		{filepath.Join(dir, "new.yaml"), "for an access log give --map FILE, for a table --csv"},
-		{"--limits " + limits + " --fit 0.5 -", "such as 99.9 or 99.9%"},
 		{"--limits no.yaml -", "ratelimitd: --limits: stat no.yaml: "},
 		{"--limits " + limits + " --map no.yaml -", "--map: "},
 		{"--limits " + limits + " --max-keys 1 -", "--max-keys"},

@@ -65,9 +65,6 @@ func TestTheNearestNumbersAreTheNearest(t *testing.T) {
 		}
 		var wrong *bucket.SpecError
 		if _, err := bucket.NewLimit(s); err == nil {
-			if s.Exact() != s {
-				t.Fatalf("%+v is exact, and Exact says %+v", s, s.Exact())
-			}
 			continue
 		} else if !errors.As(err, &wrong) {
 			t.Fatalf("%+v: %v", s, err)
@@ -103,10 +100,6 @@ func TestTheNearestNumbersAreTheNearest(t *testing.T) {
 			} else if n == higher {
 				break
 			}
-		}
-		exact := s.Exact()
-		if want := higher; want > 0 && exact.Requests != want || want == 0 && exact.Requests != lower || exact.Burst != s.Burst {
-			t.Fatalf("%+v becomes %+v: %v", s, exact, wrong)
 		}
 	}
 	if refused < n/6 || between < 3*n {

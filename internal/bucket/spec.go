@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -107,23 +106,4 @@ func (s *Spec) checkCalendar(bad func(field string, found any, allowed string, a
 	if c.Zone == nil {
 		bad("time_zone", "none", "a time zone")
 	}
-}
-
-// Exact returns a bucket's spec with as many requests, or as few more as it can count
-// exactly; with fewer if it cannot count so many. A burst that is as large as the requests
-// stays so. A spec that needs no change, or that no change of its requests helps, is
-// returned as it is.
-func (s Spec) Exact() Spec {
-	if _, err := NewLimit(s); err == nil || !s.Algorithm.IsBucket() || s.check() != nil {
-		return s
-	}
-	burst := s.Burst
-	if burst == s.Requests {
-		burst = 0
-	}
-	lower, higher := nearestRequests(s.Requests, burst, s.Period)
-	if requests := cmp.Or(higher, lower); requests > 0 {
-		s.Requests, s.Burst = requests, burst
-	}
-	return s
 }

@@ -53,7 +53,7 @@ func (t *timeline) chartOf(title string, all *series, hasBefore bool, last int64
 	top := topOf(&s, n)
 	for i := range 3 {
 		share := top * float64(i) / 2
-		c.Grid = append(c.Grid, chartMark{chartY(share, top), percentOf(share)})
+		c.Grid = append(c.Grid, chartMark{chartY(share, top), fmt.Sprintf("%.6g%%", 100*share)})
 		at := t.start + length*int64(i)/2
 		c.Ticks = append(c.Ticks, chartMark{chartLeft + (chartRight-chartLeft)*float64(i)/2, tickText(at, length)})
 	}

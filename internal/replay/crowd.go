@@ -2,33 +2,16 @@ package replay
 
 import "github.com/ratelimitd/ratelimitd/internal/decisionlog"
 
-// crowds count the subjects of all rules, by the hashes of their entries. They are exact
-// up to a number of subjects; beyond it the largest rule is thinned, and its numbers are
-// then estimates.
-type crowds struct {
-	all []*crowd
-	// kept is how many hashes they have, maxKept how many they may have.
-	kept, maxKept int
-}
+// crowds count the subjects of all rules, by the hashes of their entries, up to a number
+// of subjects. Those beyond it are not counted, so numbers of their rules are then lower
+// bounds.
+type crowds struct{ counted, maxCounted int }
 
-// DefaultMaxCounted bounds the individually counted subjects, of all rules together. Each
-// takes up to 40 bytes: 80 MiB.
-const DefaultMaxCounted = 1 << 21
-
-// crowd counts the subjects of a rule.
+// crowd is the subjects of a rule. An entry takes up to 40 bytes.
 type crowd struct {
-	// hit were denied or shadowed in one of the phases, and quiet never. There are
-	// usually few in hit, and they are thinned separately, so that their number stays
-	// exact beside millions. quiet is thinned no less than hit: a subject that may be in
-	// quiet would be in hit after a denial, and is never in both.
-	hit, quiet sample
-}
-
-// sample is a set of hashes: all, or those that end in some zero bits, which stand for
-// the others.
-type sample struct {
 	fates map[uint64]fate
-	zeros uint
+	// isFull is set when a subject was not counted.
+	isFull bool
 }
 
 // fate is what a subject got so far.
@@ -46,9 +29,6 @@ const (
 	wasDenied
 	isDenied
 )
-
-// anyHit are the fates of subjects that were not always let pass.
-const anyHit = deniedBefore | shadowedBefore | deniedAfter | shadowedAfter | wasDenied | isDenied
 
 // fateOf returns what a verdict in a phase means for its own rule.
 func fateOf(p phase, r decisionlog.Result) fate {
@@ -76,81 +56,22 @@ func bothFates(before, after decisionlog.Result) (f fate) {
 	return f
 }
 
-// see notes what a subject of a rule got.
-func (c *crowds) see(r *row, hash uint64, got fate) {
-	if r.crowd == nil {
-		r.crowd = &crowd{hit: sample{fates: make(map[uint64]fate)}, quiet: sample{fates: make(map[uint64]fate)}}
-		c.all = append(c.all, r.crowd)
+// add adds what a subject of a rule got.
+func (c *crowds) add(r *row, hash uint64, got fate) {
+	if r.crowd.fates == nil {
+		r.crowd.fates = make(map[uint64]fate)
 	}
-	c.kept += r.crowd.see(hash, got)
-	for c.kept > c.maxKept {
-		c.thin()
-	}
-}
-
-// see returns by how many hashes the crowd has grown.
-func (c *crowd) see(hash uint64, got fate) (grown int) {
-	was, isQuiet := c.quiet.fates[hash]
-	if isQuiet {
-		if got &= ^was; got == 0 {
-			return 0
-		}
-		if got&anyHit == 0 {
-			c.quiet.fates[hash] = was | got
-			return 0
-		}
-		delete(c.quiet.fates, hash)
-		c.hit.fates[hash] = was | got // quiet is thinned no less than hit
-		return 0
-	}
-	was, isHit := c.hit.fates[hash]
+	was, isCounted := r.crowd.fates[hash]
 	switch {
-	case isHit:
-		if was|got != was {
-			c.hit.fates[hash] = was | got
-		}
-	case got&anyHit != 0 && c.hit.takes(hash):
-		c.hit.fates[hash] = got
-		return 1
-	case got&anyHit == 0 && c.quiet.takes(hash):
-		c.quiet.fates[hash] = got
-		return 1
+	case isCounted && was|got == was:
+	case isCounted:
+		r.crowd.fates[hash] = was | got
+	case c.counted < c.maxCounted:
+		c.counted++
+		r.crowd.fates[hash] = got
+	default:
+		r.crowd.isFull = true
 	}
-	return 0
-}
-
-// thin halves the larger part of the largest crowd.
-func (c *crowds) thin() {
-	largest := c.all[0]
-	for _, other := range c.all {
-		if other.kept() > largest.kept() {
-			largest = other
-		}
-	}
-	was := largest.kept()
-	if len(largest.hit.fates) <= len(largest.quiet.fates) {
-		largest.quiet.halve()
-	} else if largest.hit.halve(); largest.quiet.zeros < largest.hit.zeros {
-		largest.quiet.halve()
-	}
-	c.kept += largest.kept() - was
-}
-
-func (c *crowd) kept() int { return len(c.hit.fates) + len(c.quiet.fates) }
-
-func (s *sample) takes(hash uint64) bool { return hash&(1<<s.zeros-1) == 0 }
-
-// halve keeps the hashes that end in one more zero, and releases the memory of the
-// others.
-func (s *sample) halve() {
-	s.zeros++
-	rest := make(map[uint64]fate, len(s.fates)/2)
-	for hash, got := range s.fates {
-		if s.takes(hash) {
-			rest[hash] = got
-		}
-	}
-	s.fates = rest
 }
 
 // SubjectTally counts subjects of a rule, or of all rules.
@@ -171,29 +92,22 @@ type SubjectCounts struct {
 	// NewlyDenied were never denied before and are now, NewlyAllowed the reverse.
 	NewlyDenied  uint64 `json:"newly_denied"`
 	NewlyAllowed uint64 `json:"newly_allowed"`
-	// Estimated is set if there were too many to count individually: then the number that
-	// asked is an estimate, and if HitEstimated is set, so are the others.
-	Estimated    bool `json:"estimated"`
-	HitEstimated bool `json:"denied_estimated"`
+	// AtLeast is set if there were more subjects than Options.MaxKeys: then all numbers
+	// are lower bounds.
+	AtLeast bool `json:"at_least"`
 }
 
-// counts returns what is known about the subjects of a crowd, which may be nil.
-func (c *crowd) counts() (n SubjectCounts) {
-	if c == nil {
-		return n
-	}
-	n.Estimated, n.HitEstimated = c.quiet.zeros > 0, c.hit.zeros > 0
-	for _, s := range []*sample{&c.hit, &c.quiet} {
-		each := uint64(1) << s.zeros
-		for _, got := range s.fates {
-			n.add(got, each)
-		}
+// counts returns what is known about the subjects of a crowd.
+func (c *crowd) counts() SubjectCounts {
+	n := SubjectCounts{AtLeast: c.isFull}
+	for _, got := range c.fates {
+		n.add(got)
 	}
 	return n
 }
 
-// add counts a number of subjects with a fate.
-func (n *SubjectCounts) add(got fate, each uint64) {
+// add counts a subject with a fate.
+func (n *SubjectCounts) add(got fate) {
 	for _, of := range []struct {
 		fate fate
 		to   *uint64
@@ -202,17 +116,17 @@ func (n *SubjectCounts) add(got fate, each uint64) {
 		{askedAfter, &n.After.Asked}, {deniedAfter, &n.After.Denied}, {shadowedAfter, &n.After.Shadowed},
 	} {
 		if got&of.fate != 0 {
-			*of.to += each
+			*of.to++
 		}
 	}
 	switch got & (wasDenied | isDenied) {
 	case isDenied:
 		if got&deniedAfter != 0 {
-			n.NewlyDenied += each
+			n.NewlyDenied++
 		}
 	case wasDenied:
 		if got&deniedBefore != 0 {
-			n.NewlyAllowed += each
+			n.NewlyAllowed++
 		}
 	}
 }
@@ -226,6 +140,5 @@ func (n *SubjectCounts) plus(other *SubjectCounts) {
 	}
 	n.NewlyDenied += other.NewlyDenied
 	n.NewlyAllowed += other.NewlyAllowed
-	n.Estimated = n.Estimated || other.Estimated
-	n.HitEstimated = n.HitEstimated || other.HitEstimated
+	n.AtLeast = n.AtLeast || other.AtLeast
 }

@@ -73,7 +73,7 @@ func TestReportCountsSubjects(t *testing.T) {
 		}
 	}
 	line, err := json.Marshal(report)
-	if want := `"subjects":{"before":{"asked":12300,"denied":41,"shadowed":0},"after":{"asked":12300,"denied":1,"shadowed":0},"newly_denied":0,"newly_allowed":40,"estimated":false,"denied_estimated":false}`; err != nil || strings.Count(string(line), want) != 2 {
+	if want := `"subjects":{"before":{"asked":12300,"denied":41,"shadowed":0},"after":{"asked":12300,"denied":1,"shadowed":0},"newly_denied":0,"newly_allowed":40,"at_least":false}`; err != nil || strings.Count(string(line), want) != 2 {
 		t.Errorf("%v: %s", err, line)
 	}
 }
@@ -189,30 +189,24 @@ func TestSubjectsThatChangeTheirRule(t *testing.T) {
 	}
 }
 
-// Beyond a bound the asked are an estimate that says so, and the few who were denied are
-// still counted one by one.
-func TestManySubjectsAreEstimated(t *testing.T) {
+// Beyond MaxKeys subjects the counts are lower bounds that say so.
+func TestManySubjectsAreAtLeastSoMany(t *testing.T) {
 	t.Parallel()
-	o := replay.Options{Limits: rulesOf(t, limitOf("fixed_window", 1, 0)), MaxCounted: 1000}
-	report, _, err := run(t, o, replay.Table(""), manyUsers(30_000, 41, 2))
+	limits := rulesOf(t, "domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: fixed_window, requests: 1, period: 1ms}}]\n")
+	report, _, err := run(t, replay.Options{Limits: limits, MaxKeys: 2000}, replay.Table(""), manyUsers(5_000, 41, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The standard error of an estimate from 500 is some 4 %.
-	if n := report.Subjects; n.After.Denied != 41 || n.HitEstimated || !n.Estimated || n.After.Asked < 20_000 || n.After.Asked > 40_000 {
-		t.Errorf("%+v", n)
+	want := replay.SubjectCounts{After: replay.SubjectTally{Asked: 2000, Denied: 41}, AtLeast: true}
+	if report.Subjects != want {
+		t.Errorf("%+v", report.Subjects)
 	}
-	var text bytes.Buffer
-	if err := report.WriteText(&text); err != nil || !strings.Contains(text.String(), "subjects denied  41 of ~") {
+	var text, page bytes.Buffer
+	if err := report.WriteText(&text); err != nil || !strings.Contains(text.String(), "subjects denied  ≥41 of ≥2,000 (2.05%)\n") {
 		t.Errorf("%v: %s", err, text.String())
 	}
-	// All are denied: these are an estimate then too, and no subject is in both.
-	report, _, err = run(t, o, replay.Table(""), manyUsers(30_000, 30_000, 2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := report.Subjects; !n.HitEstimated || n.After.Asked != n.After.Denied || n.After.Asked < 20_000 || n.After.Asked > 40_000 {
-		t.Errorf("%+v", n)
+	if err := report.WriteHTML(&page); err != nil || !strings.Contains(page.String(), "<b>≥41</b><span>of ≥2,000 subjects denied</span>") {
+		t.Errorf("%v: %s", err, page.String())
 	}
 }
 
@@ -238,8 +232,8 @@ func (u *usersOf) Read(to []byte) (n int, err error) {
 	return n, nil
 }
 
-// However many subjects ask, what counts them takes up to 40 bytes for each that may be
-// counted one by one.
+// However many subjects ask, what counts them takes up to 40 bytes for each that is
+// counted.
 func TestCountedSubjectsAreBounded(t *testing.T) {
 	const counted, lines = 1 << 16, 1 << 18
 	var limits strings.Builder
@@ -247,7 +241,7 @@ func TestCountedSubjectsAreBounded(t *testing.T) {
 	for i := range 3 {
 		fmt.Fprintf(&limits, "  - {key: rule, value: k%d, descriptors: [{key: user, rate_limit: {algorithm: fixed_window, requests: 1, period: 1ms}}]}\n", i)
 	}
-	r, err := replay.New(replay.Options{Limits: rulesOf(t, limits.String()), MaxCounted: counted})
+	r, err := replay.New(replay.Options{Limits: rulesOf(t, limits.String()), MaxKeys: counted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +258,7 @@ func TestCountedSubjectsAreBounded(t *testing.T) {
 	if many, maxGrowth := held(lines), int64(40*counted); many-few > maxGrowth+maxGrowth/8 {
 		t.Errorf("%d subjects take %d bytes, where %d are allowed", lines, many-few, maxGrowth)
 	}
-	if n := r.Report().Subjects; !n.Estimated || n.After.Asked < lines*95/100 || n.After.Asked > lines*105/100 {
+	if n := r.Report().Subjects; !n.AtLeast || n.After.Asked != counted {
 		t.Errorf("%+v", n)
 	}
 	runtime.KeepAlive(r)

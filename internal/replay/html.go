@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"html/template"
@@ -20,30 +19,20 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"rule":     ruleText,
-	"word":     spelling.ShellWord,
-	"visible":  spelling.Visible,
-	"n":        Grouped[uint64],
-	"grouped":  Grouped[int],
-	"more":     func(a, b uint64) string { return Grouped(max(a, b)) },
-	"plural":   plural,
-	"percent":  percent,
-	"denials":  func(t Tally) string { return denials(&t) },
-	"share":    percentOf,
-	"seconds":  func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
-	"now":      func(f Fit) string { return f.numbers(f.Requests, f.Burst) },
-	"proposed": func(f Fit) string { return f.numbers(f.ProposedRequests, f.ProposedBurst) },
-	"whole":    func(f Fit, n int) string { return f.whole(n) },
-	"without":  func(f *Fit) string { return f.without() },
-	"leftOut":  func(f Fit) string { return f.leftOut() },
-	"needed":   func(f Fit, n Need) string { return f.needed(&n) },
-
+	"rule":           ruleText,
+	"word":           spelling.ShellWord,
+	"visible":        spelling.Visible,
+	"n":              Grouped[uint64],
+	"more":           func(a, b uint64) string { return Grouped(max(a, b)) },
+	"plural":         plural,
+	"percent":        percent,
+	"denials":        func(t Tally) string { return denials(&t) },
+	"seconds":        func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
 	"subjects":       func() string { return subjectsWord },
 	"limitText":      func(text string) string { return longDigits.ReplaceAllStringFunc(text, groupedDigits) },
-	"askedSubjects":  func(n SubjectCounts, t SubjectTally) string { return estimate(n.Estimated, plural(t.Asked, "subject")) },
-	"hitSubjects":    func(n SubjectCounts, count uint64) string { return n.hits(count) },
-	"mostAsked":      func(n SubjectCounts) string { return n.asked(n.larger()) },
-	"hits":           func(n SubjectCounts, count uint64) string { return estimate(n.HitEstimated, Grouped(count)) },
+	"subjectNumber":  func(n SubjectCounts, count uint64) string { return n.number(count) },
+	"subjectPlural":  func(n SubjectCounts, count uint64) string { return n.plural(count) },
+	"subjectsAsked":  func(n SubjectCounts) string { return n.asked() },
 	"subjectDenials": func(n SubjectCounts, t SubjectTally) string { return n.denials(&t) },
 }).Parse(pageText))
 
@@ -67,7 +56,6 @@ type pageData struct {
 	Charts  []chart
 	Compare bool // with before
 	Unruled string
-	FitText string
 }
 
 // WriteHTML writes the report as a self-contained HTML page: charts are SVG, and there is
@@ -84,11 +72,6 @@ func (r *Report) WriteHTML(out io.Writer) error {
 			data.Charts = append(data.Charts, r.timeline.chartOf(spelling.Visible(rule.Domain)+": "+ruleText(rule.Rule), r.series[i], r.Recorded, last))
 		}
 	}
-	var text bytes.Buffer
-	if err := r.WriteFits(&text); err != nil {
-		return err
-	}
-	data.FitText = text.String()
 	return page.Execute(out, data)
 }
 

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -27,15 +26,9 @@ type Options struct {
 	// Settings, if not nil, changes the daemon's settings: those in the log, or the
 	// defaults if it has none.
 	Settings func(*decisionlog.Settings)
-	// MaxKeys bounds the live states, and the followed subjects; 0 means DefaultMaxKeys.
+	// MaxKeys bounds the live states, the counted subjects, and the followed ones; 0 means
+	// DefaultMaxKeys.
 	MaxKeys int
-	// MaxCounted bounds the individually counted subjects, of all rules together; beyond
-	// it their numbers are estimates. 0 means DefaultMaxCounted.
-	MaxCounted int
-	// Fit, if above 0 and at most 1, makes Report.Fits propose limits that let this share
-	// of FitBy pass.
-	Fit   float64
-	FitBy FitBy
 	// Warn is told what is odd, and where; at most a few times for each kind of oddity.
 	// It may be nil.
 	Warn func(string)
@@ -65,7 +58,6 @@ type Replay struct {
 	// seed is the seed for hashes of subjects. Nobody who writes a log can know it.
 	seed     maphash.Seed
 	timeline timeline
-	fit      *fitting // or nil
 	compared Comparison
 	totals   Totals
 	verdicts [2][]verdict
@@ -113,7 +105,7 @@ func New(o Options) (*Replay, error) {
 	}
 	r := &Replay{
 		o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: newSubjects(o.MaxKeys),
-		crowds: crowds{maxKept: cmp.Or(o.MaxCounted, DefaultMaxCounted)}, seed: maphash.MakeSeed(),
+		crowds: crowds{maxCounted: o.MaxKeys}, seed: maphash.MakeSeed(),
 	}
 	for p, rules := range [...]*rules.Set{o.Against, o.Limits} {
 		if rules != nil || phase(p) == after {
@@ -122,9 +114,6 @@ func New(o Options) (*Replay, error) {
 		if rules != nil {
 			r.sides[p].fixed = r.sides[p].add(rules)
 		}
-	}
-	if o.Fit > 0 {
-		r.fit = newFitting(o.Fit, o.FitBy)
 	}
 	return r, nil
 }
@@ -257,11 +246,6 @@ func (r *Replay) line(l *Record) error {
 	if verifies {
 		r.compared.compare(l, c)
 	}
-	if r.fit != nil {
-		if err := r.fit.add(l.At, c, r.verdicts[after]); err != nil {
-			return err
-		}
-	}
 	return r.compareWithBefore(l, denied, recorded)
 }
 
@@ -363,7 +347,7 @@ func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
 	r.text = spelling.AppendEntries(r.text[:0], entries)
 	hash := maphash.Bytes(r.seed, r.text) ^ maphash.String(r.seed, l.Domain)
 	if !hasBefore {
-		r.crowds.see(now.row, hash, fateOf(after, now.result))
+		r.crowds.add(now.row, hash, fateOf(after, now.result))
 		if denied || now.row.followed {
 			r.subjects.see(now.row, r.text, hash, l.At, denied, false, false)
 		}
@@ -395,11 +379,11 @@ func (r *Replay) countBoth(then, now verdict, hash uint64) {
 	both := bothFates(then.result, now.result)
 	thenFate, nowFate := fateOf(before, then.result)|both, fateOf(after, now.result)|both
 	if then.row == now.row {
-		r.crowds.see(now.row, hash, thenFate|nowFate)
+		r.crowds.add(now.row, hash, thenFate|nowFate)
 		return
 	}
-	r.crowds.see(then.row, hash, thenFate)
-	r.crowds.see(now.row, hash, nowFate)
+	r.crowds.add(then.row, hash, thenFate)
+	r.crowds.add(now.row, hash, nowFate)
 }
 
 // giveBack gives back what a line says was given back.

@@ -32,12 +32,9 @@ type Report struct {
 	NewlyAllowed []Subject `json:"newly_allowed"`
 	// Unfollowed counts denials of subjects that there was no room to follow.
 	Unfollowed uint64 `json:"unfollowed"`
-	// Fits are set if Options.Fit asked for them.
-	Fits []Fit `json:"fits,omitempty"`
 
 	timeline *timeline
 	series   []*series // of Rules
-	fitShare float64   // Options.Fit
 }
 
 // Sources says what a report is about.
@@ -123,9 +120,6 @@ func (r *Replay) Report() *Report {
 	}
 	if r.totals.first != 0 {
 		found.First, found.Last = moment(r.totals.first), moment(r.totals.last)
-	}
-	if r.fit != nil {
-		found.Fits, found.fitShare = r.fit.fits(), r.fit.share
 	}
 	if r.o.Limits == nil {
 		found.Comparison = &r.compared

@@ -147,7 +147,7 @@ func TestPageShowsTheReport(t *testing.T) {
 		r.take(asking("user=<script>alert(1)</script>", 1))
 	}
 	o := replay.Options{
-		Limits: rulesOf(t, limitOf("token_bucket", 5, 9)), Fit: 0.9,
+		Limits:  rulesOf(t, limitOf("token_bucket", 5, 9)),
 		Sources: replay.Sources{Version: "v1.2", Logs: []string{"a.jsonl", "b.jsonl"}, Limits: []string{"<new>/"}},
 	}
 	report := replayed(t, o, r.log)
@@ -179,9 +179,5 @@ func TestPageShowsTheReport(t *testing.T) {
 	}
 	if _, err := json.Marshal(report); err != nil {
 		t.Error(err)
-	}
-	var told bytes.Buffer
-	if err := report.WriteText(&told); err != nil || !strings.Contains(told.String(), "smallest limits") {
-		t.Error(err, told.String())
 	}
 }

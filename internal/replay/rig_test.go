@@ -316,3 +316,22 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 	}
 	return r
 }
+
+// limitOf is a file of one limit.
+func limitOf(algorithm string, requests, burst int64) string {
+	numbers := fmt.Sprintf("algorithm: %s, requests: %d, period: 1s", algorithm, requests)
+	if burst > 0 {
+		numbers += fmt.Sprintf(", burst: %d", burst)
+	}
+	return "domain: d\ndescriptors:\n  - {key: user, rate_limit: {" + numbers + "}}\n"
+}
+
+// textOf is a report as people read it.
+func textOf(t testing.TB, r *replay.Report) string {
+	t.Helper()
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}

@@ -52,7 +52,7 @@ type row struct {
 	newlyDenied, newlyAllowed uint64
 	// followed tells whether a subject of it is followed.
 	followed bool
-	crowd    *crowd // or nil
+	crowd    crowd
 	series   *series
 }
 

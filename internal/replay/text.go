@@ -30,9 +30,6 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.Unfollowed > 0 {
 		fmt.Fprintf(w, "\n%s denials are of subjects that there was no room to follow (--max-keys)\n", Grouped(r.Unfollowed))
 	}
-	if len(r.Fits) > 0 {
-		r.writeFits(w)
-	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -42,11 +39,7 @@ func (r *Report) WriteText(out io.Writer) error {
 			return err
 		}
 	}
-	if len(r.Fits) == 0 {
-		return nil
-	}
-	fmt.Fprintln(out)
-	return r.WriteFits(out)
+	return nil
 }
 
 func (r *Report) writeTotals(w io.Writer) {
@@ -61,8 +54,8 @@ func (r *Report) writeTotals(w io.Writer) {
 	fmt.Fprintf(w, "denied\t%s\n", change(r.DeniedBefore, r.DeniedAfter, r.Requests, r.Recorded))
 	fmt.Fprintf(w, "subjects denied\t%s\n", r.Subjects.change(r.Recorded))
 	if r.Recorded && r.Comparison == nil {
-		fmt.Fprintf(w, "newly denied\t%s, %s\n", plural(r.RequestsLost, "request"), r.Subjects.hits(r.Subjects.NewlyDenied))
-		fmt.Fprintf(w, "newly allowed\t%s, %s\n", plural(r.RequestsWon, "request"), r.Subjects.hits(r.Subjects.NewlyAllowed))
+		fmt.Fprintf(w, "newly denied\t%s, %s\n", plural(r.RequestsLost, "request"), r.Subjects.plural(r.Subjects.NewlyDenied))
+		fmt.Fprintf(w, "newly allowed\t%s, %s\n", plural(r.RequestsWon, "request"), r.Subjects.plural(r.Subjects.NewlyAllowed))
 	}
 	for _, n := range []struct {
 		what  string

@@ -8,8 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -39,8 +37,6 @@ type replaying struct {
 	table           bool
 	domain          string
 	window, maxKeys int64
-	fit             float64
-	fitting         fitting
 	html            string
 	json            bool
 	denyUnmatched   bool
@@ -73,7 +69,7 @@ are, whatever their name.`,
   ratelimitd replay --limits new/ --against limits/ decisions.jsonl
   ratelimitd replay --limits new/ --html report.html decisions.jsonl
   ratelimitd replay --limits limits/ --map auth.yaml envoy-access.log.gz
-  ratelimitd replay --limits limits/ --fit 99.9% --csv --domain api requests.csv`,
+  ratelimitd replay --limits limits/ --csv --domain api requests.csv`,
 		Args: cmdline.AtLeastOne("a log, or - for standard input"),
 	}
 	const asRecorded = "; if not given, as the log says"
@@ -89,8 +85,6 @@ are, whatever their name.`,
 	fs.StringVar(&r.domain, "domain", "", "domain of a table without that column")
 	fs.Var(flags.Number(&r.window, 1, 1_000_000), "window", "lines that are held to put them in order")
 	fs.Var(flags.Number(&r.maxKeys, 1, math.MaxInt32), "max-keys", "most keys whose state is kept, some 200 bytes each")
-	fs.Var(shareValue(&r.fit), "fit", "propose the smallest limits that would have let this share of subjects pass, such as 99.9%")
-	r.fitting.bind(cmd)
 	fs.StringVar(&r.html, "html", "", "write a report with charts to this file")
 	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny"+asRecorded)
 	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode"+asRecorded)
@@ -106,25 +100,7 @@ are, whatever their name.`,
 	return cmd
 }
 
-// shareValue is the value of a flag for a share of a whole.
-func shareValue(to *float64) flags.Value {
-	allowed := "a share in percent, above 0 and up to 100, such as 99.9 or 99.9%; up to 1 with the sign"
-	return flags.Value{Kind: "share", May: allowed, Read: func(text string) error {
-		number, isPercent := strings.CutSuffix(text, "%")
-		n, err := strconv.ParseFloat(number, 64)
-		// 0.999 may be meant as 99.9%, so it is not read as less than one percent.
-		if err != nil || !(n > 0 && n <= 100) || n <= 1 && !isPercent {
-			return flags.ErrNotAllowed
-		}
-		*to = n / 100
-		return nil
-	}}
-}
-
 func (r *replaying) run(cmd *cobra.Command, names []string) error {
-	if err := r.needsFit(); err != nil {
-		return err
-	}
 	names = sink.Finished(names, func(text string) { warn(cmd, text) })
 	logs, err := r.open(cmd, names)
 	defer func() {
@@ -194,7 +170,7 @@ func warn(cmd *cobra.Command, text string) {
 // options loads the limits.
 func (r *replaying) options(cmd *cobra.Command, names []string, logs []*replay.Log) (replay.Options, error) {
 	o := replay.Options{
-		MaxKeys: int(r.maxKeys), Fit: r.fit, FitBy: r.fitting.option(), Settings: r.override,
+		MaxKeys: int(r.maxKeys), Settings: r.override,
 		Sources: replay.Sources{Version: r.version, Logs: names, Limits: r.limits, Against: r.against},
 	}
 	o.Warn = func(text string) { warn(cmd, text) }
@@ -225,8 +201,6 @@ func (r *replaying) needsNoLimits() error {
 	switch {
 	case len(r.against) > 0:
 		return errors.New("found --against without --limits; allowed: --limits NEW --against OLD, or --limits NEW alone to compare it with what was recorded")
-	case r.fit > 0:
-		return errors.New("found --fit without --limits; allowed: --limits FILE, whose rules get the numbers that are looked for")
 	case r.table, r.mapFile != "":
 		return fmt.Errorf("found --%s without --limits; allowed: --limits FILE, since only a log of decisions has limits of its own", map[bool]string{true: "csv", false: "map"}[r.table])
 	}
