@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that the tests have what they run: curl, a Redis, which is
+# Makes sure that the tests have what they run: curl, jq, a Redis, which is
 # REDIS_ADDRS or a redis-server on PATH, nginx and Caddy, Prometheus, systemd's and
 # dpkg's tools, and gRPC for Debian's Python. As root on Debian it installs what is
 # missing; else it says what to install. Where there is no Envoy, nginx, Caddy,
@@ -11,6 +11,7 @@ cd "$(dirname "$0")/../.."
 missing=
 [ -n "${REDIS_ADDRS:-}" ] || command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v curl >/dev/null || missing="$missing curl"
+command -v jq >/dev/null || missing="$missing jq"
 /usr/bin/python3 -c 'import grpc, grpc_tools' 2>/dev/null || missing="$missing python3-grpcio python3-grpc-tools"
 # Debian has nginx where only root has a PATH to it.
 servers=

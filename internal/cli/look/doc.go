@@ -1,4 +1,3 @@
 // Package look contains the commands that read or write files of a daemon, without
-// needing one: check, log and token. It imports the limits files, the log of decisions
-// and access.
+// needing one: check and token. It imports the limits files and access.
 package look
