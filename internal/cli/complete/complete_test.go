@@ -9,7 +9,6 @@ import (
 
 func TestWordsAreCompleted(t *testing.T) {
 	for _, c := range []struct{ words, want string }{
-		{"replay --by", "subject\nrequest\n:4\n"},
 		{"top --by", "denied\nused\n:4\n"},
 		{"top --window", "1m\n15m\n1h\n:4\n"},
 	} {
