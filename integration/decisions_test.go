@@ -69,7 +69,7 @@ func documentedQuestions(t *testing.T, dir string) {
 	t.Helper()
 	const page = "docs/decisions.md"
 	write(t, dir, "hash.key", "0123456789abcdef")
-	write(t, dir, "decisions-20261123T010000.000000.jsonl.gz", gzipped(t, blockFrom(t, page, "json", `{"v":1`)))
+	write(t, dir, "decisions-2026-11-23T01-00-00.000.jsonl.gz", gzipped(t, blockFrom(t, page, "json", `{"v":1`)))
 	answers := map[string]string{
 		"acme": "2026-11-23T00:00:00.000001Z tenant / path=/x, second: 0 left, again in 0.12 s", "sort -rn": "2 api fixed_window user=alice",
 		"tail -F": `"result":"denied"`, "kind": "# limits.yaml\ndomain: api", "openssl": "h:69667e0df153a0f2",

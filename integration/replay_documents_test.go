@@ -100,9 +100,9 @@ func TestReplayOfARotatedLog(t *testing.T) {
 	limits := write(t, t.TempDir(), "new.yaml", blockFrom(t, page, "yaml", "domain: shop"))
 	lines := strings.SplitAfter(log, "\n")
 	dir := t.TempDir()
-	write(t, dir, "decisions-20261123T000000.000001.jsonl.gz", gzipped(t, strings.Join(lines[:2], "")))
-	second := write(t, dir, "decisions-20261123T000000.150001.jsonl", lines[0]+strings.Join(lines[2:4], ""))
-	part := write(t, dir, "decisions-20261123T000000.150001.jsonl.gz.part", gzipped(t, lines[0]+lines[2])[:20])
+	write(t, dir, "decisions-2026-11-23T00-00-00.001.jsonl.gz", gzipped(t, strings.Join(lines[:2], "")))
+	write(t, dir, "decisions-2026-11-23T00-00-00.151.jsonl", lines[0]+strings.Join(lines[2:4], ""))
+	partial := write(t, dir, "decisions-2026-11-23T00-00-00.151.jsonl.gz", gzipped(t, lines[0]+lines[2])[:20])
 	write(t, dir, "decisions.jsonl", lines[0]+strings.Join(lines[4:], ""))
 
 	text, err := os.ReadFile(filepath.Join(projectRoot, page))
@@ -118,10 +118,10 @@ func TestReplayOfARotatedLog(t *testing.T) {
 		t.Fatalf("it finds %q: %v", names, err)
 	}
 	out, stderr, code := command(t, append([]string{"replay", "--limits", limits}, names...)...)
-	if want := "warning: " + part + " is passed over: " + second + " is being compressed to it\n"; code != 0 || stderr != want || !strings.HasPrefix(out, "5 requests ") {
+	if code != 0 || stderr != "" || !strings.HasPrefix(out, "5 requests ") {
 		t.Errorf("it exits with %d: %s\n%s", code, stderr, out)
 	}
-	if strings.Contains(out, ".part") {
+	if strings.Contains(out, filepath.Base(partial)) {
 		t.Errorf("it names what it has not read:\n%s", out)
 	}
 }

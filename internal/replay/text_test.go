@@ -53,7 +53,7 @@ func TestTextIsATable(t *testing.T) {
 		Limits: hourly(t, 80, "d"), Against: hourly(t, 7, "d", "e"),
 		Sources: replay.Sources{
 			Version: "v1.2", Limits: []string{"new/d.yaml"}, Against: []string{"d.yaml", "the e.yaml"},
-			Logs: []string{"decisions-20261122T000000.000001.jsonl.gz", "decisions-20261123T000000.000001.jsonl.gz", "decisions.jsonl"},
+			Logs: []string{"decisions-2026-11-22T00-00-00.000.jsonl.gz", "decisions-2026-11-23T00-00-00.000.jsonl.gz", "decisions.jsonl"},
 		},
 	}
 	report, _, err := run(t, o, replay.Table(""), twoDomains())
@@ -65,8 +65,8 @@ func TestTextIsATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `180 requests from 2026-11-23 00:00:00 to 2026-11-23 00:01:29
-logs              decisions-20261122T000000.000001.jsonl.gz
-                  decisions-20261123T000000.000001.jsonl.gz decisions.jsonl
+logs              decisions-2026-11-22T00-00-00.000.jsonl.gz
+                  decisions-2026-11-23T00-00-00.000.jsonl.gz decisions.jsonl
 limits            new/d.yaml
 before            d.yaml 'the e.yaml'
 by                ratelimitd v1.2

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -22,7 +24,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
-	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
@@ -101,7 +102,7 @@ are, whatever their name.`,
 }
 
 func (r *replaying) run(cmd *cobra.Command, names []string) error {
-	names = sink.Finished(names, func(text string) { warn(cmd, text) })
+	names = finished(names)
 	logs, err := r.open(cmd, names)
 	defer func() {
 		for _, l := range logs {
@@ -128,6 +129,15 @@ func (r *replaying) run(cmd *cobra.Command, names []string) error {
 		return err
 	}
 	return r.tell(cmd, again.Report())
+}
+
+// finished returns names without those of compressed files beside what they were made
+// from: a daemon is writing them, or was killed while it did.
+func finished(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		whole, isCompressed := strings.CutSuffix(name, ".gz")
+		return isCompressed && slices.Contains(names, whole)
+	})
 }
 
 // override applies the flags to settings.

@@ -1,27 +1,19 @@
 package sink_test
 
 import (
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
-	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // Standard output and the daemon's log are often one pipe. Once nobody reads it, neither
@@ -48,62 +40,6 @@ func TestALogThatNobodyReadsHoldsUpNobody(t *testing.T) {
 	pipe.Close() // else the end waits for it a while
 	r.Close()
 	r.wantCounts(0, 3, 0)
-}
-
-// onDisk returns how many bytes the files of a folder have.
-func onDisk(t *testing.T, dir string) (bytes int64) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Error(err)
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err == nil {
-			bytes += info.Size()
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			t.Error(err)
-		}
-	}
-	return bytes
-}
-
-// Lines come faster than they are compressed.
-func TestCompressionThatIsBehindFillsNoDisk(t *testing.T) {
-	t.Parallel()
-	const size, keep = 1 << 20, 4
-	dir := t.TempDir()
-	r := open(t, filepath.Join(dir, "d.jsonl"), func(o *sink.Options) { o.MaxSize, o.Keep, o.Compress, o.Buffer = size, keep, true, 16<<20 })
-	random := rand.New(rand.NewPCG(1, 2))
-	var some []string
-	for range 500 {
-		var line strings.Builder
-		for range 100 {
-			fmt.Fprintf(&line, "%x", random.Uint64())
-		}
-		some = append(some, line.String())
-	}
-	added := make(chan struct{})
-	var all sync.WaitGroup
-	maxOnDisk := int64(0)
-	all.Go(func() {
-		for {
-			select {
-			case <-added:
-				return
-			default:
-				maxOnDisk = max(maxOnDisk, onDisk(t, dir))
-			}
-		}
-	})
-	for i := range racetest.Fewer(60_000) {
-		r.add(some[i%len(some)])
-	}
-	close(added)
-	all.Wait()
-	r.Close()
-	if allowed := int64(size * (keep + 2)); maxOnDisk > allowed || maxOnDisk < size {
-		t.Errorf("%d bytes on disk, at most %d may be", maxOnDisk, allowed)
-	}
 }
 
 // The limits are longer than a file should be.
@@ -151,51 +87,6 @@ func TestAFileThatCannotBeRotatedDoesNotGrow(t *testing.T) {
 		return strings.HasPrefix(read(t, path), line+"\n")
 	})
 	r.Close()
-}
-
-// Somebody keeps files for evidence, so they cannot be removed: newer ones go in their
-// place.
-func TestRotatedFilesThatCannotBeRemovedCountAll(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, name := range []string{"d-20200101T000000.000000.jsonl", "d-20200101T000000.000001.jsonl"} {
-		kept := filetest.Write(t, dir, name, "kept\n")
-		if out, err := exec.Command("chattr", "+i", kept).CombinedOutput(); err != nil {
-			t.Skipf("a file that cannot be removed takes the right to chattr: %s", out)
-		}
-		t.Cleanup(func() { _ = exec.Command("chattr", "-i", kept).Run() })
-	}
-	r := open(t, filepath.Join(dir, "d.jsonl"), func(o *sink.Options) { o.MaxSize, o.Keep = 1000, 3 })
-	line := strings.Repeat("x", 99)
-	for range 55 {
-		r.add(line)
-	}
-	r.Close()
-	r.wantCounts(55, 0, 0)
-	texts := gather(t, r.path)
-	if len(texts) != 4 || texts[0] != "kept\n" || texts[1] != "kept\n" || len(texts[2]) != 1000 || len(texts[3]) != 500 {
-		t.Errorf("the files are %.20q", texts)
-	}
-}
-
-// Nobody reads a FIFO, and then a file takes its place.
-func TestAFIFOThatIsReplacedIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "d.jsonl")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := open(t, path, nil)
-	defer r.Close()
-	r.add(strings.Repeat("z", 256<<10)) // more than it holds
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	asynctest.Eventually(t, "lines in the file", func() bool {
-		r.add("one")
-		text, err := os.ReadFile(path)
-		return err == nil && strings.HasPrefix(string(text), "one\n")
-	})
 }
 
 // At the end the writer holds lines that nobody takes. These count too.

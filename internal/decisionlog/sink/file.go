@@ -19,11 +19,11 @@ const Stdout = "-"
 type Options struct {
 	// Path is a file, a FIFO, a device, or Stdout.
 	Path string
-	// MaxSize is the size in bytes at which a file is rotated; 0 means never. Only a
-	// longer line exceeds it. While a full file cannot be rotated, lines fail.
+	// MaxSize is the size in bytes at which a file is rotated; 0 means never. Only long
+	// lines and long limits exceed it. While a full file cannot be rotated, lines fail.
 	MaxSize int64
 	// Keep is how many rotated files are kept, at least 1, and Compress is whether they
-	// are compressed, by gzip.
+	// are compressed, by gzip. Both are done soon after a rotation.
 	Keep     int
 	Compress bool
 	// Buffer is how many bytes may wait to be written.
@@ -122,7 +122,7 @@ func (f *File) run() {
 		}
 		f.flush()
 	})
-	f.output.close()
+	f.output.shut()
 }
 
 // flush writes what waits.

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"os"
 	"syscall"
 	"time"
+
+	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
@@ -16,111 +20,118 @@ import (
 type output struct {
 	path     string
 	maxSize  int64
-	rotated  *rotated
 	settings *decisionlog.Settings
 	inForce  *limits // nil before any were announced
 	scratch  []byte
-	isStdout bool
 
-	file *os.File // nil while there is none
-	// isRegular files are rotated, and have size bytes, of which the first head come
-	// from the line about limits.
-	isRegular  bool
+	to io.WriteCloser // nil while there is none
+	// rotating writes regular files. It names, compresses and removes rotated ones; when
+	// to rotate is decided here, where the line about limits can follow.
+	rotating  *lumberjack.Logger
+	rotatedAt time.Time
+	opened    fs.FileInfo // of the path when it was opened
+	// size is how many bytes a regular file has, of which the first head come from the
+	// line about limits.
 	size, head int64
 	// owesLimits says that the line about the limits in force is still to be written,
 	// before any other: the disk may have been full.
 	owesLimits bool
-	// rotateSize is the size at which the file is rotated; 0 is never.
-	rotateSize int64
-	// isTorn is set if the last byte that was written does not end a line.
+	// isTorn is set if the last byte of the file does not end a line.
 	isTorn bool
-	// checkAt is when to look next whether the file was moved, and retryAt when to
-	// open it again after that failed.
+	// checkAt is when to check next whether the file was moved, and retryAt when to
+	// open it again after a failure.
 	checkAt, retryAt time.Time
-	failure          error // of the last opening
-	// rotateAt and rotateFailure are the same for rotating.
-	rotateAt      time.Time
-	rotateFailure error
+	failure          error
 }
 
 func newOutput(o Options) *output {
-	return &output{path: o.Path, maxSize: o.MaxSize, settings: o.Settings, isStdout: o.Path == Stdout, rotated: newRotated(o)}
+	u := &output{path: o.Path, maxSize: o.MaxSize, settings: o.Settings}
+	// lumberjack refuses lines longer than its own maximum.
+	u.rotating = &lumberjack.Logger{Filename: o.Path, MaxSize: math.MaxInt32}
+	if o.MaxSize > 0 {
+		u.rotating.MaxBackups, u.rotating.Compress = o.Keep, o.Compress
+	}
+	return u
 }
 
-// lookEvery is how often a file is looked for by its path, and reopened if that failed.
-const lookEvery = time.Second
+// checkEvery is how often a file is looked for by its path, and reopened after a failure.
+const checkEvery = time.Second
 
-// open opens the file, and begins it with the limits in force.
+// open opens the path. A file that is not the one before begins with the limits in force.
 func (u *output) open() error {
-	if err := u.openFile(); err != nil {
-		u.retryAt, u.failure = time.Now().Add(lookEvery), notWritable(u.path, err)
-		return u.failure
+	was := u.opened
+	if err := u.openPath(); err != nil {
+		return u.failed(notWritable(u.path, err))
 	}
-	u.checkAt, u.retryAt, u.rotateAt = time.Now().Add(lookEvery), time.Time{}, time.Time{}
-	u.head, u.rotateSize, u.owesLimits = 0, u.maxSize, u.inForce != nil
+	u.checkAt = time.Now().Add(checkEvery)
+	isSame := was != nil && os.SameFile(was, u.opened) && u.opened.Size() >= u.size
+	if u.size = u.opened.Size(); !isSame {
+		u.head, u.owesLimits = 0, u.inForce != nil
+	}
 	return u.payLimits()
 }
 
-func (u *output) openFile() error {
+func (u *output) openPath() error {
+	var file *os.File
 	var err error
-	if u.isStdout {
-		// A copy: when nobody reads descriptor 1 any more, writing there ends the
+	if u.path == Stdout {
+		// A copy: when nothing reads descriptor 1 any more, writing there ends the
 		// process.
 		fd, err := syscall.Dup(int(os.Stdout.Fd()))
 		if err != nil {
 			return err
 		}
 		syscall.CloseOnExec(fd)
-		u.file, u.isRegular = os.NewFile(uintptr(fd), "standard output"), false
+		file = os.NewFile(uintptr(fd), "standard output")
+	} else if file, err = os.OpenFile(u.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640); err != nil {
+		// For reading, too: this way a FIFO can be opened before it is read.
+		return err
+	}
+	if u.opened, err = file.Stat(); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	u.to, u.isTorn = file, false
+	if !u.isRegular() {
 		return nil
 	}
-	// For reading, too: this way a FIFO can be opened before anybody reads it. It then
-	// takes what fits in it, and the rest waits here.
-	if u.file, err = os.OpenFile(u.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640); err != nil {
-		u.file = nil
-		return err
-	}
-	info, err := u.file.Stat()
-	if err != nil {
-		u.shut()
-		return err
-	}
-	u.isRegular, u.size, u.isTorn = info.Mode().IsRegular(), info.Size(), false
-	if u.isRegular && u.size > 0 {
+	if u.opened.Size() > 0 {
 		var last [1]byte
-		if _, err := u.file.ReadAt(last[:], u.size-1); err == nil || errors.Is(err, io.EOF) {
-			u.isTorn = last[0] != '\n' // whoever wrote it was killed
+		if _, err := file.ReadAt(last[:], u.opened.Size()-1); err == nil {
+			u.isTorn = last[0] != '\n' // its writer was killed
 		}
 	}
-	return nil
+	u.to = u.rotating // opens the file at the next write
+	return file.Close()
 }
+
+// isRegular reports whether what was opened is a file that can be rotated.
+func (u *output) isRegular() bool { return u.path != Stdout && u.opened.Mode().IsRegular() }
 
 // shut closes the file, to be reopened.
 func (u *output) shut() {
-	if u.file != nil {
-		u.file.Close()
-		u.file = nil
+	if u.to != nil {
+		u.to.Close()
+		u.to = nil
 	}
 }
 
-// close closes the output.
-func (u *output) close() {
+// failed closes a file that cannot be written, and has it opened again later.
+func (u *output) failed(err error) error {
 	u.shut()
-	u.rotated.close()
+	u.retryAt, u.failure = time.Now().Add(checkEvery), err
+	return err
 }
 
 // announce puts limits in force, and writes them.
 func (u *output) announce(l *limits) error {
 	u.inForce, u.owesLimits = l, true
-	if u.file == nil {
-		return nil // each file begins with them
+	if u.to == nil {
+		return nil // the next line comes after them
 	}
 	return u.payLimits()
 }
 
-// payLimits writes the line about the limits in force, if it is still to be written. A
-// file that begins with it has at least as much room for others, so that long limits do
-// not give each line a file of its own.
+// payLimits writes the line about the limits in force, if it is still to be written.
 func (u *output) payLimits() error {
 	if !u.owesLimits {
 		return nil
@@ -130,11 +141,8 @@ func (u *output) payLimits() error {
 	u.scratch = append(line.AppendJSON(u.scratch[:0]), '\n')
 	n, err := u.put(u.scratch)
 	u.owesLimits = n < len(u.scratch)
-	if isFirst && !u.owesLimits {
+	if isFirst {
 		u.head = u.size
-		if u.maxSize > 0 {
-			u.rotateSize = max(u.maxSize, 2*u.head)
-		}
 	}
 	if cap(u.scratch) > keptBytes {
 		u.scratch = nil
@@ -150,8 +158,8 @@ func (u *output) write(text []byte) (n int, err error) {
 			return n, err
 		}
 		part := text[n:]
-		if u.isRegular && u.rotateSize > 0 && u.size+int64(len(part)) > u.rotateSize {
-			part = part[:linesWithin(part, u.rotateSize-u.size)]
+		if room := u.room(); int64(len(part)) > room {
+			part = part[:linesWithin(part, room)]
 			if len(part) == 0 && u.size > u.head {
 				if err := u.rotate(); err != nil {
 					return n, err
@@ -171,6 +179,16 @@ func (u *output) write(text []byte) (n int, err error) {
 	return n, nil
 }
 
+// room is how many bytes of lines the file may still take. A file has room for at least
+// as many as the line about limits that begins it has, so that long limits do not give
+// each line a file of its own.
+func (u *output) room() int64 {
+	if u.maxSize == 0 || !u.isRegular() {
+		return math.MaxInt64
+	}
+	return max(u.maxSize, 2*u.head) - u.size
+}
+
 // linesWithin returns how many bytes the whole lines have that fit in room.
 func linesWithin(text []byte, room int64) int {
 	if room <= 0 {
@@ -183,96 +201,64 @@ func linesWithin(text []byte, room int64) int {
 // the line about the limits in force.
 func (u *output) ready() error {
 	now := time.Now()
-	if u.file != nil && !u.isStdout && now.After(u.checkAt) {
-		u.checkAt = now.Add(lookEvery)
+	if u.to != nil && u.path != Stdout && now.After(u.checkAt) {
+		u.checkAt = now.Add(checkEvery)
 		if u.isMoved() {
 			u.shut()
 		}
 	}
-	if u.file != nil {
+	switch {
+	case u.to != nil:
 		return u.payLimits()
-	}
-	if now.Before(u.retryAt) {
+	case now.Before(u.retryAt):
 		return u.failure
 	}
 	return u.open()
 }
 
-// isMoved reports whether the path names another file than the open one, or somebody has
-// truncated that, as logrotate does with copytruncate.
+// isMoved reports whether the path names another file than the open one, or the file was
+// truncated, as logrotate does with copytruncate.
 func (u *output) isMoved() bool {
 	named, err := os.Stat(u.path)
-	if err != nil {
-		return true
-	}
-	opened, err := u.file.Stat()
-	return err != nil || !os.SameFile(named, opened) || u.isRegular && opened.Size() < u.size
+	return err != nil || !os.SameFile(named, u.opened) || u.isRegular() && named.Size() < u.size
 }
 
 // put writes lines to the file, and returns how many bytes of whole lines it took. A
-// partial line is taken back, or else ended before the next.
+// partial line is taken back.
 func (u *output) put(lines []byte) (n int, err error) {
 	if u.isTorn {
-		if _, err := u.file.Write(newline); err != nil {
+		if _, err := u.to.Write(newline); err != nil {
 			return 0, u.failed(err)
 		}
 		u.isTorn = false
 		u.size++
 	}
-	wrote, err := u.writeAll(lines)
+	wrote, err := u.to.Write(lines)
 	whole := linesWithin(lines, int64(wrote))
-	u.size += int64(wrote)
-	if err == nil {
-		return whole, nil
-	}
-	if wrote > whole {
-		u.isTorn = true
-		if u.isRegular && u.file.Truncate(u.size-int64(wrote-whole)) == nil {
-			u.size -= int64(wrote - whole)
-			u.isTorn = false
+	u.size += int64(whole)
+	if err != nil {
+		if u.isRegular() && wrote > whole {
+			_ = os.Truncate(u.path, u.size) // if that fails, open ends the line
 		}
+		return whole, u.failed(err)
 	}
-	return whole, u.failed(err)
+	return whole, nil
 }
 
-// writeAll writes to the file. While nobody reads a FIFO it waits, but only as long as
-// the path names that FIFO: nobody will read one that was removed.
-func (u *output) writeAll(text []byte) (n int, err error) {
-	for {
-		_ = u.file.SetWriteDeadline(time.Now().Add(lookEvery)) // files on a disk have none
-		m, err := u.file.Write(text[n:])
-		n += m
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !u.isStdout && u.isMoved() {
-			return n, err
-		}
-	}
-}
-
-// failed closes a file that cannot be written, unless its disk is full and may have room
-// again: otherwise each try would begin it again.
-func (u *output) failed(err error) error {
-	if !u.isRegular || !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-		u.shut()
-		u.retryAt, u.failure = time.Now().Add(lookEvery), err
-	}
-	return err
-}
+// rotatesEvery is the precision of the names of rotated files: two rotations within it
+// would give one file.
+const rotatesEvery = time.Millisecond
 
 // rotate puts the file away and begins another. While that fails, the file stays as it
 // is: it may not grow, and its lines are not given up for new ones.
 func (u *output) rotate() error {
-	if u.isMoved() { // somebody else did it
-		u.shut()
-		return u.open()
+	if !u.isMoved() {
+		time.Sleep(time.Until(u.rotatedAt.Add(rotatesEvery)))
+		if err := u.rotating.Rotate(); err != nil {
+			return u.failed(fmt.Errorf("the file is full and cannot be rotated: %w", err))
+		}
+		u.rotatedAt = time.Now()
 	}
-	now := time.Now()
-	if now.Before(u.rotateAt) {
-		return u.rotateFailure
-	}
-	if err := u.rotated.add(); err != nil {
-		u.rotateAt, u.rotateFailure = now.Add(lookEvery), fmt.Errorf("the file is full and cannot be rotated: %w", err)
-		return u.rotateFailure
-	}
-	u.shut()
+	u.shut() // what Rotate opens does not append, and so would not survive a truncation
 	return u.open()
 }
