@@ -27,7 +27,7 @@ descriptors:
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"demo", "serve", "check", "query", "health", "daemons", "version", "completion",
-		"settle", "release", "explain", "inspect", "assign", "unassign", "block", "unblock", "assignments", "reset", "audit", "top", "replay", "sizing"} {
+		"settle", "release", "explain", "inspect", "assign", "unassign", "block", "unblock", "assignments", "reset", "audit", "top", "replay"} {
 		t.Run(name, func(t *testing.T) {
 			out, _, code := command(t, name, "--help")
 			if code != 0 || !strings.Contains(out, "Examples:\n") && name != "completion" || !strings.Contains(out, "ratelimitd "+name) {
