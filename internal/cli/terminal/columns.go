@@ -16,11 +16,7 @@ import (
 // Is reports whether the output is shown on a terminal.
 func Is(out io.Writer) bool {
 	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // MinColumns is the minimum width of a terminal for texts to be wrapped.
@@ -118,60 +114,10 @@ func quotedEnd(text string) int {
 	return 0
 }
 
-// Fitted returns the lines of a row whose cells have two or more blanks between them. Its
-// last cell is wrapped below its own beginning. If there is no room for that, cells
-// continue on lines of their own.
-func Fitted(row string, width int) []string {
-	if width <= 0 || utf8.RuneCountInString(row) <= width {
-		return []string{row}
-	}
-	const indent, fewest = "    ", 24
-	var lines []string
-	line := row[:len(row)-len(strings.TrimLeft(row, " "))]
-	cells := cellsOf(row[len(line):])
-	for i, cell := range cells {
-		isLast := i == len(cells)-1
-		if utf8.RuneCountInString(line)+utf8.RuneCountInString(cell.text) <= width {
-			line += cell.text + cell.blanks
-			continue
-		}
-		room := width - utf8.RuneCountInString(line)
-		if strings.TrimSpace(line) != "" && (!isLast || room < fewest) {
-			lines, line = append(lines, strings.TrimRight(line, " ")), indent
-			room = width - len(indent)
-		}
-		below := strings.Repeat(" ", utf8.RuneCountInString(line))
-		for j, part := range Wrapped(cell.text, room) {
-			if j > 0 {
-				lines, line = append(lines, line), below
-			}
-			line += part
-		}
-		line += cell.blanks
-	}
-	return append(lines, strings.TrimRight(line, " "))
-}
+// indent begins the further lines of a row that is too wide.
+const indent = "    "
 
-// cell is a cell of a row, with the blanks after it.
-type cell struct{ text, blanks string }
-
-func cellsOf(row string) []cell {
-	var cells []cell
-	for row != "" {
-		end := len(row)
-		for i := 0; i < len(row); i += wordEnd(row[i:]) + 1 {
-			if end = i + wordEnd(row[i:]); strings.HasPrefix(row[end:], "  ") {
-				break
-			}
-		}
-		rest := strings.TrimLeft(row[end:], " ")
-		cells = append(cells, cell{text: row[:end], blanks: row[end : len(row)-len(rest)]})
-		row = rest
-	}
-	return cells
-}
-
-// tableWriter fits the lines of tables into a terminal's width.
+// tableWriter wraps the lines of tables at a terminal's width.
 type tableWriter struct {
 	to    io.Writer
 	width int
@@ -204,9 +150,21 @@ func (w *tableWriter) Write(text []byte) (int, error) {
 			_, err := io.WriteString(w.to, lines.String())
 			return len(text), err
 		}
-		for _, line := range Fitted(string(w.part[:i]), w.width) {
-			lines.WriteString(line + "\n")
-		}
+		w.writeRow(&lines, string(w.part[:i]))
 		w.part = w.part[i+1:]
+	}
+}
+
+// writeRow writes a row, on more than one line if it is wider than the terminal.
+func (w *tableWriter) writeRow(to *strings.Builder, row string) {
+	if utf8.RuneCountInString(row) <= w.width {
+		to.WriteString(row + "\n")
+		return
+	}
+	for i, line := range Wrapped(row, w.width-len(indent)) {
+		if i > 0 {
+			line = indent + strings.TrimLeft(line, " ")
+		}
+		to.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 }

@@ -1,7 +1,9 @@
 package terminal
 
 import (
+	"io"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -45,26 +47,25 @@ func TestQuotedWordsStayWhole(t *testing.T) {
 	}
 }
 
-// A row that is too wide loses nothing, and goes on below its last cell or on lines of
-// its own.
-func TestRowsAreFitted(t *testing.T) {
+// A row that is too wide loses nothing.
+func TestRowsAreWrapped(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		row   string
-		width int
-		want  []string
-	}{
-		{"a  b  one two three", 0, []string{"a  b  one two three"}},
-		{"a  b  one two three", 19, []string{"a  b  one two three"}},
-		{"  user  -  10 requests in any minute, and not more than these", 40, []string{
-			"  user  -  10 requests in any minute,", "           and not more than these"}},
-		{"12807  70.0%  a-long-domain-name  a-long-rule  user=somebody", 40, []string{
-			"12807  70.0%  a-long-domain-name", "    a-long-rule  user=somebody"}},
-		{"key  'user=a b c d e f g h i j k l m n o p q r s t u v'", 40, []string{
-			"key  'user=a b c d e f g h i j k l m n o p q r s t u v'"}},
+	for row, want := range map[string]string{
+		"a  b  one two three": "a  b  one two three\n",
+		"  user  -  10 requests in any minute, and not more than these": "  user  -  10 requests in any\n    minute, and not more than these\n",
+		"12807  70.0%  a-long-domain-name  a-long-rule  user=somebody":  "12807  70.0%  a-long-domain-name\n    a-long-rule  user=somebody\n",
+		"key  'user=a b c d e f g h i j k l m n o p q r s t u v'":       "key\n    'user=a b c d e f g h i j k l m n o p q r s t u v'\n",
 	} {
-		if got := Fitted(tc.row, tc.width); !slices.Equal(got, tc.want) {
-			t.Errorf("%q at %d is\n%q, not\n%q", tc.row, tc.width, got, tc.want)
+		var got strings.Builder
+		w := TableAt(&got, 40)
+		if _, err := io.WriteString(w, row[:3]); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, row[3:]+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != want {
+			t.Errorf("%q is\n%q, not\n%q", row, got.String(), want)
 		}
 	}
 }
