@@ -1,5 +1,5 @@
-// Package moment reads and writes times and days as people write them, in files and on a
-// command line. It imports the limits files' periods, and timespan.
+// Package moment reads and formats the moments in commands and in their files. It imports
+// period and timespan.
 package moment
 
 import (
@@ -9,27 +9,53 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 const (
-	allowedMoment = `a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC`
+	// AllowedEnd says what ParseEnd reads.
+	AllowedEnd = "a span such as 24h, 90m or 2d, 2026-12-24, which ends with that day, 2026-12-24 18:00, or with a zone 2026-12-24T18:00:00Z"
+
+	allowedInFiles = `a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC`
 	// Layout formats times so that Parse reads them.
 	Layout = time.RFC3339Nano
+	// minutes is a time in the shell's time zone.
+	minutes = "2006-01-02 15:04"
 )
 
-// Parse reads the time at which something ends, as written in files: it means the same
-// wherever it is read. A date stands for the end of its day, since "until 31 December"
-// includes that day.
+// ParseEnd reads when something ends, in the time zone of now. A span begins now, and a
+// date stands for the end of its day.
+func ParseEnd(text string, now time.Time) (time.Time, error) {
+	if at, err := inZone(text, now.Location()); err == nil {
+		return at, nil
+	}
+	if at, err := time.ParseInLocation(minutes, text, now.Location()); err == nil {
+		return at, nil
+	}
+	if span, err := period.Parse(text); err == nil {
+		return now.Add(span), nil
+	}
+	return time.Time{}, fmt.Errorf("found %q; allowed: %s", text, AllowedEnd)
+}
+
+// Parse reads when something ends, as written in files: it means the same wherever it is
+// read. A date stands for the end of its day.
 func Parse(text string) (time.Time, error) {
-	if day, err := time.Parse(time.DateOnly, text); err == nil {
+	at, err := inZone(text, time.UTC)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("found %q; allowed: %s", text, allowedInFiles)
+	}
+	return at, nil
+}
+
+// inZone reads a date, as the end of its day in a time zone, or a moment with a zone.
+func inZone(text string, zone *time.Location) (time.Time, error) {
+	if day, err := time.ParseInLocation(time.DateOnly, text, zone); err == nil {
 		return day.AddDate(0, 0, 1), nil
 	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("found %s; allowed: %s", foundTime(text), allowedMoment)
-	}
-	return t.UTC(), nil
+	at, err := time.Parse(time.RFC3339, text)
+	return at.In(zone), err
 }
 
 // Until says when something ends, in the shell's time zone, and how far that is from now.

@@ -30,7 +30,7 @@ descriptors:
 		"reset --domain api tennant=nobody --force": "warning: tennant=nobody of api: no rule is for the descriptor",
 		"block --domain api tennant=nobody --force": "warning: tennant=nobody of api: no rule is for descriptors",
 		"block --domain api tennant=nobody":         "refused    tennant=nobody of api: no rule is for descriptors",
-		"block --until 2027-02-30":                  `ratelimitd: flag --until: found "2027-02-30", and there is no such day; allowed:`,
+		"block --until 2027-02-30":                  `ratelimitd: flag --until: found "2027-02-30"; allowed:`,
 		"block --domain api tenant":                 `ratelimitd: found "tenant"; allowed:`,
 	} {
 		p := terminaltest.Open(t)

@@ -1,0 +1,60 @@
+package moment_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
+)
+
+func TestEndsAreInTheZoneOfTheShell(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Three days before the clocks go back.
+	now := time.Date(2026, 10, 22, 15, 30, 0, 0, berlin)
+	for text, want := range map[string]string{
+		"2026-10-24":           "2026-10-25T00:00:00+02:00",
+		"2026-10-25":           "2026-10-26T00:00:00+01:00",
+		"2026-12-24 18:00":     "2026-12-24T18:00:00+01:00",
+		"2026-12-24T18:00:00Z": "2026-12-24T19:00:00+01:00",
+		"90m":                  "2026-10-22T17:00:00+02:00",
+		"2d":                   "2026-10-24T15:30:00+02:00",
+	} {
+		got, err := moment.ParseEnd(text, now)
+		if err != nil || got.Format(time.RFC3339) != want {
+			t.Errorf("%q is %s, %v; not %s", text, got.Format(time.RFC3339), err, want)
+		}
+	}
+	for _, bad := range []string{"", "tomorrow", "friday", "18:00", "2026-02-30", "2026-12-24T18:00", "-1h", "18"} {
+		if got, err := moment.ParseEnd(bad, now); err == nil || !strings.HasPrefix(err.Error(), `found "`+bad+`"; allowed: a span such as 24h`) {
+			t.Errorf("%q is %v, %v", bad, got, err)
+		}
+	}
+	if got, want := moment.Until(timestamppb.New(now.Add(time.Hour)), now), "2026-10-22T16:30:00+02:00 CEST (1h)"; got != want {
+		t.Errorf("it prints %s, not %s", got, want)
+	}
+}
+
+func TestEndsInFilesMeanTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"2026-12-31":                "2027-01-01T00:00:00Z",
+		"2026-12-31T18:00:00+02:00": "2026-12-31T16:00:00Z",
+	} {
+		if got, err := moment.Parse(text); err != nil || got.Format(moment.Layout) != want {
+			t.Errorf("%q is %v, %v; not %s", text, got, err, want)
+		}
+	}
+	for _, bad := range []string{"2h", "2026-12-31 18:00", "2027-02-30"} {
+		if got, err := moment.Parse(bad); err == nil || !strings.HasPrefix(err.Error(), `found "`+bad+`"; allowed: a moment such as`) {
+			t.Errorf("%q is %v, %v", bad, got, err)
+		}
+	}
+}
