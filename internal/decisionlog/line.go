@@ -76,8 +76,7 @@ type Line struct {
 	// Lossy is set if some text is not what was sent: it was not UTF-8, or too long.
 	Lossy       bool
 	Descriptors []Descriptor
-	// Settings are those of the daemon, in a line about limits. They are nil if an older
-	// daemon did not write them.
+	// Settings are those of the daemon, in a line about limits, or nil if it has none.
 	Settings *Settings
 	// Files are the limits files of a line about limits, in the order of their loading.
 	Files []File

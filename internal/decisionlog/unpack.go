@@ -12,7 +12,7 @@ import (
 // maxZstdWindow bounds what zstd keeps, in bytes: what zstd -19 needs, and more.
 const maxZstdWindow = 128 << 20
 
-// Unpack returns what was compressed by gzip or zstd, which it tells from the content, or
+// Unpack returns what was compressed by gzip or zstd, which it detects from the content, or
 // else from itself.
 func Unpack(from *bufio.Reader) (io.Reader, error) {
 	head, _ := from.Peek(4) // a shorter log is not compressed

@@ -62,7 +62,7 @@ const (
 	failureLogEvery = time.Minute
 )
 
-// Open opens a file and begins to write. It fails if the file cannot be written now;
+// Open opens a file and starts to write. It fails if the file cannot be written now;
 // later failures are counted and retried.
 func Open(o Options) (*File, error) {
 	f := &File{Options: o, queue: newQueue(o.Buffer), end: make(chan struct{}), ended: make(chan struct{})}
@@ -80,7 +80,7 @@ func Open(o Options) (*File, error) {
 func (f *File) Write(line []byte, _ int64, _ bucket.SpanRef) {
 	if !f.queue.add(line, nil) {
 		f.Counts.Dropped.Inc()
-		f.losses.tell("there is no room for more lines that wait to be written")
+		f.losses.report("there is no room for more lines that wait to be written")
 	}
 }
 
@@ -91,7 +91,7 @@ func (f *File) Announce(fingerprint string, files []decisionlog.File) {
 	f.queue.rouse()
 }
 
-// Reopen makes the writer open the path again: somebody else has moved the file.
+// Reopen makes the writer open the path again, because the file was moved.
 func (f *File) Reopen() {
 	f.reopen.Store(true)
 	f.queue.rouse()
@@ -108,7 +108,7 @@ func (f *File) Close() {
 	case <-f.ended:
 	case <-late.C:
 		f.Counts.Dropped.Add(float64(f.queue.abandon()))
-		f.losses.tell("the end of the daemon does not wait for them to be written")
+		f.losses.report("the end of the daemon does not wait for them to be written")
 	}
 	f.losses.close()
 }
@@ -133,7 +133,7 @@ func (f *File) flush() {
 		f.write(b.text[start:m.offset])
 		start = m.offset
 		if err := f.output.announce(m.limits); err != nil {
-			f.losses.tell(err.Error())
+			f.losses.report(err.Error())
 		}
 	}
 	f.write(b.text[start:])
@@ -154,7 +154,7 @@ func (f *File) write(text []byte) {
 		f.Counts.Failed.Add(float64(failed))
 	}
 	if err != nil {
-		f.losses.tell(err.Error())
+		f.losses.report(err.Error())
 	}
 }
 

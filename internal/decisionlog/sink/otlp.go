@@ -62,7 +62,7 @@ const (
 	frameSize = 8 + 16 + 8 + 4
 )
 
-// NewOTLP begins to send lines. It does not wait for the collector.
+// NewOTLP starts to send lines. It does not wait for the collector.
 func NewOTLP(ctx context.Context, o OTLPOptions) (*OTLP, error) {
 	exporter, err := newLogExporter(ctx, o)
 	if err != nil {
@@ -204,7 +204,7 @@ func refusedOf(n int, err error) int {
 
 func (s *OTLP) logLoss(why string) {
 	const maxText = 256 // the collector's answer is in it, whatever that may be
-	s.losses.tell(why[:min(len(why), maxText)])
+	s.losses.report(why[:min(len(why), maxText)])
 }
 
 // records gathers the logs that a provider makes.

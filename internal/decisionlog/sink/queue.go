@@ -17,7 +17,7 @@ type queue struct {
 	spare    []byte // of the other half, while the writer does not have it
 	isClosed bool
 	// unsettled is how many lines the writer has taken whose result it has not reported
-	// yet, and isAbandoned is set once nobody asks for that any more.
+	// yet, and isAbandoned is set once that no longer counts.
 	unsettled   int
 	isAbandoned bool
 }
