@@ -10,34 +10,28 @@ import (
 // from its first denial on.
 type subjects struct {
 	max    int
-	byName map[subjectName]*subject
+	byHash map[subjectKey]*subject
 	// text is the number of bytes of their texts, at most maxText for each that may be
 	// followed.
 	text int
-	// filter has a bit for the hash of each followed one, so that few others are looked
-	// up.
-	filter [filterBits / 64]uint64
 	// lost counts the denials of subjects that there was no room to follow.
 	lost uint64
 }
 
-const (
-	// filterBits is a power of two: 128 KiB stay in a processor's cache.
-	filterBits = 1 << 20
-	// maxText is the maximum average length of the texts of all subjects, in bytes.
-	maxText = 200
-)
+// maxText is the maximum average length of the texts of all subjects, in bytes.
+const maxText = 200
 
-// subjectName is a descriptor's entries in a rule of a domain.
-type subjectName struct {
-	row *row
-	// text is the entries as written by spelling.AppendEntries.
-	text string
+// subjectKey is the hash of a descriptor's entries, in a rule of a domain.
+type subjectKey struct {
+	row  *row
+	hash uint64
 }
 
 // subject is a followed subject.
 type subject struct {
-	subjectName
+	row *row
+	// text is the entries as written by spelling.AppendEntries.
+	text string
 	// denied counts denials after; the others compare with before.
 	denied, newlyDenied, newlyAllowed uint64
 	// first, since and last are times of denials: the very first, and the first and the
@@ -48,30 +42,24 @@ type subject struct {
 }
 
 func newSubjects(maxSubjects int) *subjects {
-	return &subjects{max: maxSubjects, byName: make(map[subjectName]*subject)}
+	return &subjects{max: maxSubjects, byHash: make(map[subjectKey]*subject)}
 }
 
 // see notes what a subject of a rule got, whose text has a hash. It may be skipped for
 // rules that are not followed, unless the subject was denied or is newly allowed.
 func (s *subjects) see(r *row, text []byte, hash uint64, at int64, denied, newlyDenied, newlyAllowed bool) {
-	bit := hash % filterBits
-	mayBeKnown := s.filter[bit/64]&(1<<(bit%64)) != 0
-	if !mayBeKnown && !denied && !newlyAllowed {
-		return
-	}
-	f := s.byName[subjectName{r, string(text)}] // copies nothing
+	f := s.byHash[subjectKey{r, hash}]
 	if f == nil {
 		if !denied && !newlyAllowed {
 			return
 		}
-		if len(s.byName) >= s.max || s.text+len(text) > maxText*s.max {
+		if len(s.byHash) >= s.max || s.text+len(text) > maxText*s.max {
 			s.lost++
 			return
 		}
 		s.text += len(text)
-		f = &subject{subjectName: subjectName{r, string(text)}}
-		s.byName[f.subjectName] = f
-		s.filter[bit/64] |= 1 << (bit % 64)
+		f = &subject{row: r, text: string(text)}
+		s.byHash[subjectKey{r, hash}] = f
 		r.followed = true
 	}
 	f.see(at, denied, newlyDenied, newlyAllowed)
@@ -123,8 +111,8 @@ type Subject struct {
 // top returns the subjects with the largest by, at most n, without those for which it is
 // 0.
 func (s *subjects) top(n int, by func(*subject) uint64) []Subject {
-	all := make([]*subject, 0, len(s.byName))
-	for _, f := range s.byName {
+	all := make([]*subject, 0, len(s.byHash))
+	for _, f := range s.byHash {
 		if by(f) > 0 {
 			all = append(all, f)
 		}
@@ -134,15 +122,15 @@ func (s *subjects) top(n int, by func(*subject) uint64) []Subject {
 	})
 	top := make([]Subject, 0, n)
 	for _, f := range all[:min(n, len(all))] {
-		told := Subject{
+		found := Subject{
 			Domain: f.row.domain, Rule: f.row.rule, Subject: f.text,
 			Denied: f.denied, NewlyDenied: f.newlyDenied, NewlyAllowed: f.newlyAllowed,
 			LongestLockout: float64(f.longest) / 1e6,
 		}
 		if f.first != 0 {
-			told.FirstDenied, told.LockedOutAt = moment(f.first), moment(f.longestSince)
+			found.FirstDenied, found.LockedOutAt = moment(f.first), moment(f.longestSince)
 		}
-		top = append(top, told)
+		top = append(top, found)
 	}
 	return top
 }
