@@ -25,7 +25,7 @@ import (
 //	path, query     x_envoy_original_path, path, request_uri, uri
 //	client_address  downstream_remote_address, remote_addr, client_address
 //
-// Whoever wrote the log counts as a trusted proxy.
+// The writer of the log counts as a trusted proxy.
 func Access(file *forwardauth.File, endpoint *forwardauth.Endpoint) Format {
 	return &access{file: file, endpoint: endpoint}
 }

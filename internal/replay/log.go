@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
 
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
@@ -18,7 +17,7 @@ type Record struct {
 	// Log is the log's name, and Number the line's, from 1 on.
 	Log    string
 	Number int64
-	// Recorded tells whether the line says what was decided.
+	// Recorded is set if the line says what was decided.
 	Recorded bool
 	// inForce are the settings of the daemon that wrote it, or nil if the log does not
 	// say. They are in an earlier line about limits in the same log.
@@ -39,7 +38,6 @@ type Log struct {
 	// number is the number of the last line read.
 	number int64
 	long   []byte // a line longer than the reader's buffer
-	read   *atomic.Int64
 	ended  bool
 	began  bool
 	// inForce are the settings of the last line about limits, or nil.
@@ -77,8 +75,8 @@ func Open(name string, input io.Reader, f Format, windowLines int) (*Log, error)
 
 // NewLog reads a log from a reader, which it then closes.
 func NewLog(name string, from io.ReadCloser, f Format, windowLines int) (*Log, error) {
-	l := &Log{name: name, format: f, from: from, read: new(atomic.Int64), window: window{max: max(1, windowLines)}}
-	plain := bufio.NewReaderSize(&counted{from, l.read}, 1<<20)
+	l := &Log{name: name, format: f, from: from, window: window{max: max(1, windowLines)}}
+	plain := bufio.NewReaderSize(from, 1<<20)
 	unpacked, err := decisionlog.Unpack(plain)
 	if err != nil {
 		from.Close()
@@ -90,21 +88,6 @@ func NewLog(name string, from io.ReadCloser, f Format, windowLines int) (*Log, e
 
 // Close ends the use of a log.
 func (l *Log) Close() error { return l.from.Close() }
-
-// BytesRead returns how many bytes of the log, as stored, were read. It may be called
-// while the log is read.
-func (l *Log) BytesRead() int64 { return l.read.Load() }
-
-type counted struct {
-	io.Reader
-	n *atomic.Int64
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	c.n.Add(int64(n))
-	return n, err
-}
 
 // lineError is an error of a line.
 func (l *Log) lineError(err error) error { return fmt.Errorf("%s:%d: %w", l.name, l.number, err) }
@@ -164,8 +147,8 @@ func (l *Log) line() (text []byte, whole bool, err error) {
 	return text, false, nil
 }
 
-// fill reads lines into the window until it is full or the log ends. loaded is told of
-// limits at once: decisions may precede them in the log.
+// fill reads lines into the window until it is full or the log ends. It calls
+// loaded with limits at once, since decisions may precede them in the log.
 func (l *Log) fill(loaded func(*Record) error, warn func(string)) error {
 	for !l.ended && !l.window.isFull() {
 		text, whole, err := l.line()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
-	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -29,13 +28,11 @@ type Options struct {
 	// MaxKeys bounds the live states, the counted subjects, and the followed ones; 0 means
 	// DefaultMaxKeys.
 	MaxKeys int
-	// Warn is told what is odd, and where; at most a few times for each kind of oddity.
-	// It may be nil.
+	// Warn, if not nil, is called with what is odd, and where; at most a few times for each
+	// kind of oddity.
 	Warn func(string)
 	// Sources is what the report says it is about.
 	Sources Sources
-	// Progress, if not nil, is called every few thousand lines.
-	Progress func(lines uint64)
 }
 
 // DefaultMaxKeys is about 2 GB of states.
@@ -48,23 +45,23 @@ type Replay struct {
 	sides [2]*side
 	// recorded holds the limits in the log.
 	recorded map[string]*decider
-	// inForce are the settings applied last, and presumed the settings for lines whose
-	// log has none.
+	// inForce are the settings applied last, and unsaid the defaults, for lines whose log
+	// has none.
 	inForce  *decisionlog.Settings
-	presumed decisionlog.Settings
+	unsaid   decisionlog.Settings
 	rows     *rows
 	subjects *subjects
 	crowds   crowds
-	// seed is the seed for hashes of subjects. Nobody who writes a log can know it.
+	// seed is the random seed for hashes of subjects, so that a log cannot make them
+	// collide.
 	seed     maphash.Seed
 	timeline timeline
 	compared Comparison
 	totals   Totals
 	verdicts [2][]verdict
 	text     []byte // of a subject
-	// toldHashed is set after a warning of hashed values, and toldBare after one of a
-	// give-back without the numbers of its take.
-	toldHashed, toldBare bool
+	// warnedOfHashes is set after the one warning of hashed values.
+	warnedOfHashes bool
 }
 
 // Totals count lines, and requests before and after.
@@ -80,8 +77,8 @@ type Totals struct {
 	// Settlements are of what takes with IDs had charged.
 	Settlements uint64 `json:"settlements"`
 	// The rest are requests: those that were denied before and after, those that are
-	// newly denied (Lost), and those that are newly allowed (Won). Recorded tells whether
-	// there is a before.
+	// newly denied (Lost), and those that are newly allowed (Won). Recorded is set if there
+	// is a before.
 	Recorded      bool   `json:"has_before"`
 	DeniedBefore  uint64 `json:"denied_before"`
 	DeniedAfter   uint64 `json:"denied_after"`
@@ -134,13 +131,8 @@ func (r *Replay) Run(logs ...*Log) error {
 		if err := r.line(&l); err != nil {
 			return fmt.Errorf("%s: %w", l.Where(), err)
 		}
-		if r.totals.Lines%progressEvery == 0 && r.o.Progress != nil {
-			r.o.Progress(r.totals.Lines)
-		}
 	}
 }
-
-const progressEvery = 4096
 
 // load notes limits that came into force according to a log.
 func (r *Replay) load(l *Record) error {
@@ -159,7 +151,7 @@ func (r *Replay) load(l *Record) error {
 		return fmt.Errorf("%s: found limits of the fingerprint %s; allowed: %s, as the line says", l.Where(), rules.Fingerprint(), l.Limits)
 	}
 	s := r.sides[after]
-	if s.fixed != nil { // they only tell what was assigned then
+	if s.fixed != nil { // these rules only say what was assigned then
 		s = newSide(1)
 	}
 	d := s.add(rules)
@@ -174,10 +166,7 @@ func (r *Replay) load(l *Record) error {
 func (r *Replay) apply(l *Record) {
 	said := l.inForce
 	if said == nil {
-		if l.Recorded && !r.presumed.DenyUnmatched && isRefused(&l.Line, unmatched) {
-			r.presumed.DenyUnmatched, r.inForce = true, nil
-		}
-		said = &r.presumed
+		said = &r.unsaid
 	}
 	if said == r.inForce {
 		return
@@ -229,8 +218,8 @@ func (r *Replay) line(l *Record) error {
 		r.totals.Requests++
 		return nil
 	}
-	if !r.toldHashed && l.Recorded && isHashed(l.Descriptors) {
-		r.toldHashed = true
+	if !r.warnedOfHashes && l.Recorded && isHashed(l.Descriptors) {
+		r.warnedOfHashes = true
 		r.o.Warn(l.Where() + ": found values that were hashed (decisions.values: hash); allowed: limits without values, since no hash matches one")
 	}
 	c, err := s.decide(d, &l.Line, recorded)
@@ -249,8 +238,8 @@ func (r *Replay) line(l *Record) error {
 	return r.compareWithBefore(l, denied, recorded)
 }
 
-// isHashed reports whether the first value of a line looks as if made by
-// decisions.values: hash.
+// isHashed reports whether the first value of a line has the form of decisions.values:
+// hash.
 func isHashed(descriptors []decisionlog.Descriptor) bool {
 	if len(descriptors[0].Entries) == 0 {
 		return false
@@ -297,7 +286,7 @@ func (r *Replay) compareWithBefore(l *Record, denied bool, recorded *decider) er
 		r.verdicts[before] = r.rows.decided(before, c, &l.Line, r.verdicts[before][:0])
 		deniedBefore = c.Denied
 	case l.Recorded:
-		r.verdicts[before] = r.rows.told(&l.Line, r.verdicts[after], r.verdicts[before][:0])
+		r.verdicts[before] = r.rows.addRecorded(&l.Line, r.verdicts[after], r.verdicts[before][:0])
 		deniedBefore = l.Result == decisionlog.Denied
 	default:
 		hasBefore = false
@@ -389,10 +378,6 @@ func (r *Replay) countBoth(then, now verdict, hash uint64) {
 // giveBack gives back what a line says was given back.
 func (r *Replay) giveBack(l *Record, recorded *decider) error {
 	r.totals.GiveBacks++
-	if !r.toldBare && isBare(&l.Line) {
-		r.toldBare = true
-		r.o.Warn(l.Where() + ": found a give-back of a limit that the request brought, without its numbers; allowed: a log of a later version, which has them. Nothing is given back")
-	}
 	for _, s := range r.sides {
 		if s == nil {
 			continue
@@ -406,17 +391,4 @@ func (r *Replay) giveBack(l *Record, recorded *decider) error {
 		}
 	}
 	return nil
-}
-
-// isBare reports whether a line gives back to a limit that a request brought without
-// saying its numbers. Early versions wrote such lines.
-func isBare(l *decisionlog.Line) bool {
-	for i := range l.Descriptors {
-		for _, limit := range l.Descriptors[i].Limits {
-			if limit.Name == tally.OverrideLimit && limit.Numbers == nil && limit.TakenAt > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }

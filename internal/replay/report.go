@@ -48,14 +48,14 @@ type Sources struct {
 	Against []string `json:"against"`
 }
 
-// told is one of the things that a report is about, for people.
-type told struct {
+// source is one of the things that a report is about, for people.
+type source struct {
 	What  string
 	Words []string
 }
 
-// About lists them line by line.
-func (r *Report) About() []told {
+// About lists what the report is about.
+func (r *Report) About() []source {
 	limits, before := wordsOf(r.Limits), wordsOf(r.Against)
 	if len(limits) == 0 {
 		limits = []string{"those of the log"}
@@ -63,11 +63,11 @@ func (r *Report) About() []told {
 	if len(before) == 0 {
 		before = []string{"as recorded"}
 	}
-	lines := []told{{"logs", wordsOf(r.Logs)}, {"limits", limits}}
+	lines := []source{{"logs", wordsOf(r.Logs)}, {"limits", limits}}
 	if r.Recorded {
-		lines = append(lines, told{"before", before})
+		lines = append(lines, source{"before", before})
 	}
-	return append(lines, told{"by", []string{"ratelimitd " + r.Version}})
+	return append(lines, source{"by", []string{"ratelimitd " + r.Version}})
 }
 
 // wordsOf returns names in a form for pasting into a command line.
@@ -141,12 +141,12 @@ func (r *Replay) Report() *Report {
 }
 
 func (r *row) report() RuleReport {
-	told := RuleReport{
+	report := RuleReport{
 		Domain: r.domain, Rule: r.rule, Before: r.tallies[before], After: r.tallies[after],
 		NewlyDenied: r.newlyDenied, NewlyAllowed: r.newlyAllowed, Subjects: r.crowd.counts(), Limits: []LimitReport{},
 	}
 	for _, l := range r.limits {
-		told.Limits = append(told.Limits, LimitReport{Name: l.name, Text: l.text, Before: l.tallies[before], After: l.tallies[after]})
+		report.Limits = append(report.Limits, LimitReport{Name: l.name, Text: l.text, Before: l.tallies[before], After: l.tallies[after]})
 	}
-	return told
+	return report
 }

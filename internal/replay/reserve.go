@@ -37,7 +37,7 @@ func (s *states) rooms(hits []bucket.Hit) []int64 {
 	if !slices.ContainsFunc(hits, func(h bucket.Hit) bool { return h.Limit.ChargedAnyway(h.Cost) }) {
 		return nil // as of most takes, whose states are then looked for once
 	}
-	s.look(hits)
+	s.find(hits)
 	return bucket.Rooms(s.hits, s.maxSkew, func(i int) (*bucket.State, int64) {
 		if e := s.found[i]; e != nil {
 			return &e.State, s.moments[i]
@@ -73,7 +73,7 @@ func (s *states) bill(h *bucket.Hit, id string, clock int64) (*bucket.Bill, erro
 
 // Settle implements bucket.Store. Its error is a *FullError.
 func (s *states) Settle(_ context.Context, id string, hits []bucket.Hit, settled []bucket.Settled) error {
-	s.look(hits)
+	s.find(hits)
 	done := make([]bucket.Settled, len(s.hits))
 	for i := range s.hits {
 		done[i].At = s.moments[i]

@@ -68,8 +68,8 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("found more than %s keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", Grouped(e.Max))
 }
 
-// look merges the hits and finds their states.
-func (s *states) look(hits []bucket.Hit) {
+// find merges the hits and finds their states.
+func (s *states) find(hits []bucket.Hit) {
 	s.hits, s.of = bucket.Merge(s.hits[:0], s.of[:0], hits)
 	s.found, s.moments, s.decisions = s.found[:0], s.moments[:0], s.decisions[:0]
 	for i := range s.hits {
@@ -124,7 +124,7 @@ func (s *states) give(decisions []bucket.Decision) {
 
 // Take implements bucket.Store. Its error is a *FullError.
 func (s *states) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-	s.look(hits)
+	s.find(hits)
 	allowed := s.decide()
 	if !s.onlyLooks {
 		for i := range s.hits {
@@ -153,7 +153,7 @@ func (s *states) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.D
 
 // Check implements bucket.Store. It cannot fail.
 func (s *states) Check(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-	s.look(hits)
+	s.find(hits)
 	s.decide()
 	s.give(decisions)
 	return nil
@@ -161,7 +161,7 @@ func (s *states) Check(_ context.Context, hits []bucket.Hit, decisions []bucket.
 
 // GiveBack implements bucket.Store. It cannot fail.
 func (s *states) GiveBack(_ context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-	s.look(hits)
+	s.find(hits)
 	for i, j := range s.of {
 		s.decisions[j] = decisions[i]
 	}
@@ -188,7 +188,7 @@ func (s *states) removeEmpty() {
 	}
 }
 
-// sweepAtInsert is how many states are looked at whenever a new one is added: with two,
+// sweepAtInsert is how many states are checked whenever a new one is added: with two,
 // there cannot be more than about twice as many as are live.
 const sweepAtInsert = 2
 
@@ -210,7 +210,7 @@ func (s *states) insert(key []byte) (*state, error) {
 	return e, nil
 }
 
-// sweep looks at n states, removes the expired ones, and returns their number. It leaves
+// sweep checks n states, removes the expired ones, and returns their number. It leaves
 // those of the hits being decided.
 func (s *states) sweep(n int) (removed int) {
 	for range min(n, len(s.items)) {

@@ -50,7 +50,7 @@ type row struct {
 	// newlyDenied counts descriptors that were not denied before; newlyAllowed those that
 	// no longer are.
 	newlyDenied, newlyAllowed uint64
-	// followed tells whether a subject of it is followed.
+	// followed is set if a subject of it is followed.
 	followed bool
 	crowd    crowd
 	series   *series

@@ -63,9 +63,9 @@ func describe(o *decide.Outcome, j int) string {
 	return words.Limit(o.Limits[j])
 }
 
-// told counts the descriptors as recorded in a line as the phase before, and returns
-// their verdicts. now are the verdicts of the phase after.
-func (r *rows) told(l *decisionlog.Line, now, to []verdict) []verdict {
+// addRecorded counts the descriptors as recorded in a line as the phase before, and
+// returns their verdicts. now are the verdicts of the phase after.
+func (r *rows) addRecorded(l *decisionlog.Line, now, to []verdict) []verdict {
 	for i := range l.Descriptors {
 		d := &l.Descriptors[i]
 		row := r.recorded(l.Domain, d, now[i].row)

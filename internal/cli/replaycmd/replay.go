@@ -1,5 +1,5 @@
-// Package replaycmd is the command replay: its flags and its progress. It imports replay,
-// and the logs and limits that it reads.
+// Package replaycmd is the command replay: its flags, and what it opens and prints. It
+// imports replay, and the limits that it reads.
 package replaycmd
 
 import (
@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
@@ -116,11 +115,6 @@ func (r *replaying) run(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	if errs, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(errs.Fd())) {
-		p := newProgress(errs, names, logs)
-		options.Progress = p.show
-		defer p.clear()
-	}
 	again, err := replay.New(options)
 	if err != nil {
 		return err
@@ -128,7 +122,7 @@ func (r *replaying) run(cmd *cobra.Command, names []string) error {
 	if err := again.Run(logs...); err != nil {
 		return err
 	}
-	return r.tell(cmd, again.Report())
+	return r.print(cmd, again.Report())
 }
 
 // finished returns names without those of compressed files beside what they were made
@@ -267,8 +261,8 @@ func (r *replaying) endpointOf() (*forwardauth.File, *forwardauth.Endpoint, erro
 	return nil, nil, fmt.Errorf("--endpoint: found %q; allowed: one of %s, as %s has", r.endpoint, yamlfile.Commas(names), r.mapFile)
 }
 
-// tell prints the report.
-func (r *replaying) tell(cmd *cobra.Command, report *replay.Report) error {
+// print prints the report.
+func (r *replaying) print(cmd *cobra.Command, report *replay.Report) error {
 	if r.html != "" {
 		if err := writeFile(r.html, report.WriteHTML); err != nil {
 			return fmt.Errorf("--html: %w", err)
