@@ -113,7 +113,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return d.serve(ctx, s, log, story{out: d.out, files: f, asked: asked})
 }
 
-// serve runs the daemon, and tells the story once it listens.
+// serve runs the daemon, and the story once it listens.
 func (d *demo) serve(ctx context.Context, s settings.Settings, log *slog.Logger, story story) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -128,7 +128,7 @@ func (d *demo) serve(ctx context.Context, s settings.Settings, log *slog.Logger,
 		}
 		return err
 	case at := <-listening:
-		if err := story.tell(ctx, at); err != nil && ctx.Err() == nil {
+		if err := story.run(ctx, at); err != nil && ctx.Err() == nil {
 			cancel()
 			return errors.Join(err, <-ended)
 		}

@@ -3,7 +3,6 @@ package democmd
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +30,7 @@ func (d *demo) makeFiles() (f files, err error) {
 	if f.isTemporary {
 		f.dir, err = os.MkdirTemp("", "ratelimitd-demo-")
 	} else {
-		// The token is for whoever runs the demo; what is above is as others make it.
+		// The token is only for the user who runs the demo.
 		if err = os.MkdirAll(filepath.Dir(f.dir), 0o755); err == nil {
 			err = os.MkdirAll(f.dir, 0o700)
 		}
@@ -43,7 +42,9 @@ func (d *demo) makeFiles() (f files, err error) {
 	f.assignments = filepath.Join(f.dir, "assignments.db")
 	if f.limits == "" {
 		f.limits = filepath.Join(f.dir, "limits")
-		err = writeLimits(f.dir)
+		if _, missing := os.Stat(f.limits); missing != nil { // those that are there may be edited
+			err = os.CopyFS(f.dir, deploy.Limits)
+		}
 	}
 	if err = errors.Join(err, f.makeToken()); err != nil {
 		return f, errors.Join(fmt.Errorf("the demo's files: %w", err), f.remove())
@@ -57,28 +58,6 @@ func (f files) remove() error {
 		return nil
 	}
 	return os.RemoveAll(f.dir)
-}
-
-// writeLimits writes the example limits below dir, except those that are there: people
-// may have edited them.
-func writeLimits(dir string) error {
-	return fs.WalkDir(deploy.Limits, ".", func(name string, entry fs.DirEntry, err error) error {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			return os.MkdirAll(path, 0o700)
-		}
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		text, err := fs.ReadFile(deploy.Limits, name)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(path, text, 0o600)
-	})
 }
 
 // makeToken makes a token that may do everything, so that plans can be tried. One of an

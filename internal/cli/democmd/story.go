@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -49,17 +48,17 @@ type story struct {
 	asked *rules.Rule
 }
 
-// tell has the callers ask, and says what to try next.
-func (s story) tell(ctx context.Context, at daemon.Addresses) error {
+// run has the callers ask, and says what to try next.
+func (s story) run(ctx context.Context, at daemon.Addresses) error {
 	at = reachable(at)
 	conn, err := grpc.NewClient(at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("%s: %w", at.GRPC, err)
 	}
 	defer conn.Close()
-	s.saying("ratelimitd serves the limits in %s:\ngRPC on %s, HTTP on %s, admin on %s.\n\n",
+	s.printf("ratelimitd serves the limits in %s:\ngRPC on %s, HTTP on %s, admin on %s.\n\n",
 		s.files.limits, orOff(at.GRPC), orOff(at.HTTP), orOff(at.Admin))
-	s.saying("The rule %s of the domain %s limits each %[1]s (%[3]s:%[4]d): %[5]s.\nAlice asks until she is denied:\n\n",
+	s.printf("The rule %s of the domain %s limits each %[1]s (%[3]s:%[4]d): %[5]s.\nAlice asks until she is denied:\n\n",
 		s.asked.Path(), domain, filepath.Base(s.asked.File), s.asked.Line, limitsIn(s.asked))
 	client := ratelimitv1.NewRateLimitServiceClient(conn)
 	denied := 0
@@ -72,16 +71,16 @@ func (s story) tell(ctx context.Context, at daemon.Addresses) error {
 			denied++
 		}
 	}
-	s.saying("\nA denied request takes nothing. Bob has a count of his own:\n\n")
+	s.printf("\nA denied request takes nothing. Bob has a count of his own:\n\n")
 	if _, err := s.ask(ctx, client, 1, other); err != nil {
 		return err
 	}
-	s.sayNext(at)
+	s.printNext(at)
 	return nil
 }
 
-func (s story) saying(format string, args ...any) {
-	// Whoever no longer reads may still ask the daemon.
+func (s story) printf(format string, args ...any) {
+	// The daemon serves on when its output is no longer read.
 	_, _ = fmt.Fprintf(s.out, format, args...)
 }
 
@@ -98,7 +97,7 @@ func (s story) ask(ctx context.Context, client ratelimitv1.RateLimitServiceClien
 		return false, err
 	}
 	if !r.GetAllowed() {
-		s.saying("  %2d  %s  DENIED by the rule %s; try again in %s\n", n, subject, s.asked.Path(), timespan.Format(r.GetRetryAfter().AsDuration()))
+		s.printf("  %2d  %s  DENIED by the rule %s; try again in %s\n", n, subject, s.asked.Path(), timespan.Format(r.GetRetryAfter().AsDuration()))
 		return false, nil
 	}
 	left := uint64(0)
@@ -107,32 +106,32 @@ func (s story) ask(ctx context.Context, client ratelimitv1.RateLimitServiceClien
 			left = uint64(l.GetRemaining())
 		}
 	}
-	s.saying("  %2d  %s  allowed, %s left\n", n, subject, words.Thousands(int64(left)))
+	s.printf("  %2d  %s  allowed, %s left\n", n, subject, words.Thousands(int64(left)))
 	return true, nil
 }
 
-// sayNext says what to try, in commands that work as they are printed.
-func (s story) sayNext(at daemon.Addresses) {
-	program, toGRPC, toAdmin := programName(), "", ""
+// printNext says what to try, in commands that work as they are printed.
+func (s story) printNext(at daemon.Addresses) {
+	program, toGRPC, toAdmin := spelling.ShellWord(os.Args[0]), "", ""
 	if own, err := dial.OwnSettings(); err != nil || !isOwn(own, at) {
 		toGRPC, toAdmin = " --address "+at.GRPC, " --admin-address "+at.Admin
 	}
 	body := fmt.Sprintf(`{"domain": "%s", "descriptors": [{"entries": [{"key": "user", "value": "dave"}]}]}`, domain)
-	s.saying("\nServing until Ctrl-C. In another terminal, ask as Carol on the command line and as Dave over HTTP:\n\n")
-	s.saying("  %s query%s --domain %s --count 12 %s\n", program, toGRPC, domain, next)
+	s.printf("\nServing until Ctrl-C. In another terminal, ask as Carol on the command line and as Dave over HTTP:\n\n")
+	s.printf("  %s query%s --domain %s --count 12 %s\n", program, toGRPC, domain, next)
 	if at.HTTP != "" {
-		s.saying("  curl -i http://%s/json -d '%s'\n", at.HTTP, body)
+		s.printf("  curl -i http://%s/json -d '%s'\n", at.HTTP, body)
 	}
 	if at.Admin != "" {
-		s.saying("\nSee why Alice is denied and who is denied most, give a customer a plan, and see all limits:\n\n")
-		s.saying("  export %s=$(cat %s)\n", dial.TokenVariable, spelling.ShellWord(s.files.token))
-		s.saying("  %s explain%s --domain %s %s\n", program, toAdmin, domain, subject)
-		s.saying("  %s top%s %s\n", program, toAdmin, domain)
-		s.saying("  %s assign%s --domain %s tenant=acme --plan pro\n", program, toAdmin, domain)
-		s.saying("  %s query%s --domain %s tenant=acme\n", program, toGRPC, domain)
-		s.saying("  curl http://%s/rlconfig\n", at.Admin)
+		s.printf("\nSee why Alice is denied and who is denied most, give a customer a plan, and see all limits:\n\n")
+		s.printf("  export %s=$(cat %s)\n", dial.TokenVariable, spelling.ShellWord(s.files.token))
+		s.printf("  %s explain%s --domain %s %s\n", program, toAdmin, domain, subject)
+		s.printf("  %s top%s %s\n", program, toAdmin, domain)
+		s.printf("  %s assign%s --domain %s tenant=acme --plan pro\n", program, toAdmin, domain)
+		s.printf("  %s query%s --domain %s tenant=acme\n", program, toGRPC, domain)
+		s.printf("  curl http://%s/rlconfig\n", at.Admin)
 	}
-	s.saying("\nEdit the limits while it serves: they are in force within a second.\n\n")
+	s.printf("\nEdit the limits while it serves: they are in force within a second.\n\n")
 }
 
 // limitsIn describes the limits of a rule.
@@ -144,28 +143,7 @@ func limitsIn(r *rules.Rule) string {
 	return strings.Join(all, ", and ")
 }
 
-// programName is how to call this program in another terminal: by its name if that is on
-// the PATH, or as it was called.
-func programName() string {
-	called := os.Args[0]
-	self, err := os.Executable()
-	if err != nil {
-		return spelling.ShellWord(called)
-	}
-	const name = "ratelimitd"
-	onPath, err := exec.LookPath(name)
-	if err != nil {
-		return spelling.ShellWord(called)
-	}
-	a, errA := os.Stat(self)
-	b, errB := os.Stat(onPath)
-	if errA == nil && errB == nil && os.SameFile(a, b) {
-		return name
-	}
-	return spelling.ShellWord(called)
-}
-
-// isOwn reports whether the commands of somebody with these settings ask the demo.
+// isOwn reports whether commands with these settings ask the demo.
 func isOwn(own settings.Settings, at daemon.Addresses) bool {
 	to := reachable(daemon.Addresses{GRPC: own.GRPC.Address, Admin: own.Admin.Address})
 	isPlain := own.GRPC.Socket == "" && own.GRPC.TLS.Cert == "" && own.Admin.TLS.Cert == ""
