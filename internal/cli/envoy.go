@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/ask"
-	"github.com/ratelimitd/ratelimitd/internal/cli/look"
+	"github.com/ratelimitd/ratelimitd/internal/cli/filecmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
@@ -87,7 +87,7 @@ warned of is not followed, or is accepted as that service accepts it. Exits with
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "the limits are those of the xDS server at %s\n", s.Limits.XDS.Address)
 				return err
 			}
-			return look.CheckFiles(cmd, limitsfile.Options{Lenient: s.Limits.Lenient, MergeDomains: s.Limits.MergeDomains}, s.Limits.Path)
+			return filecmd.CheckFiles(cmd, limitsfile.Options{Lenient: s.Limits.Lenient, MergeDomains: s.Limits.MergeDomains}, s.Limits.Path)
 		},
 	}
 	settings.BindFlags(cmd.Flags())

@@ -14,7 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/democmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
 	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/look"
+	"github.com/ratelimitd/ratelimitd/internal/cli/filecmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/replaycmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/steer"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
@@ -71,7 +71,7 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		&cobra.Group{ID: groupLook, Title: "Ask a running daemon:"},
 		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
 	)
-	addCommands(root, groupServe, democmd.Command(version), serveCommand(version), look.CheckCommand(), replaycmd.Command(version), ask.HealthCommand(dial.OwnSettings), ask.DaemonsCommand(), look.TokenCommand())
+	addCommands(root, groupServe, democmd.Command(version), serveCommand(version), filecmd.CheckCommand(), replaycmd.Command(version), ask.HealthCommand(dial.OwnSettings), ask.DaemonsCommand(), filecmd.TokenCommand())
 	addCommands(root, groupLook, ask.QueryCommand(dial.OwnSettings), ask.SettleCommand(dial.OwnSettings), ask.ReleaseCommand(dial.OwnSettings), ask.ExplainCommand(dial.OwnSettings), ask.InspectCommand(dial.OwnSettings),
 		ask.TopCommand(dial.OwnSettings), ask.AssignmentsCommand(dial.OwnSettings), ask.AuditCommand(dial.OwnSettings))
 	addCommands(root, groupSteer, steer.Commands(dial.OwnSettings)...)

@@ -1,4 +1,4 @@
-package look_test
+package filecmd_test
 
 import (
 	"errors"

@@ -1,3 +1,0 @@
-// Package look contains the commands that read or write files of a daemon, without
-// needing one: check and token. It imports the limits files and access.
-package look
