@@ -17,10 +17,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
-// newToken is a command line of the command token.
+// newToken is the command line of token.
 type newToken struct {
 	name         string
-	role         access.Role // Nobody if it is not given
+	role         access.Role // access.Nobody if it is not given
 	file, config string
 	add, replace bool
 	json         bool
@@ -148,9 +148,9 @@ func (t *newToken) run(out, notes io.Writer) error {
 		_, err = fmt.Fprintln(out, token)
 	}
 	if err != nil {
-		return fmt.Errorf("the token is in %s and could not be printed, so nobody has it: %w. Make another with --replace", t.file, err)
+		return fmt.Errorf("the token is in %s and could not be printed, so it is lost: %w. Make another with --replace", t.file, err)
 	}
-	_, err = io.WriteString(notes, t.told(made, others))
+	_, err = io.WriteString(notes, t.nextSteps(made, others))
 	return err
 }
 
@@ -165,8 +165,8 @@ func (t *newToken) change(before *access.TokensText, d access.Digest) ([]byte, e
 	return before.Add(t.name, t.role, d)
 }
 
-// told says what was done, and what to do next. others is how many tokens the name had.
-func (t *newToken) told(made bool, others int) string {
+// nextSteps says what was done, and what to do next. others is how many tokens the name had.
+func (t *newToken) nextSteps(made bool, others int) string {
 	name, file := spelling.Visible(t.name), spelling.Visible(t.file)
 	var s strings.Builder
 	switch {
@@ -178,7 +178,7 @@ func (t *newToken) told(made bool, others int) string {
 		fmt.Fprintf(&s, "%s has %s, %s. A daemon that has the file reads it again by itself, or on SIGHUP.\n", file, name, t.role)
 	}
 	if t.add && others > 0 {
-		fmt.Fprintf(&s, "The former one of %s holds too: once nobody uses it, remove its entry from the file.\n", name)
+		fmt.Fprintf(&s, "The former one of %s is valid too: once it is unused, remove its entry from the file.\n", name)
 	}
 	s.WriteString("The token is shown this once: keep it.\n")
 	return s.String()

@@ -100,7 +100,7 @@ func TestTokenCommandRotates(t *testing.T) {
 	}
 	var stderr strings.Builder
 	code := cli.Run(t.Context(), "", []string{"ratelimitd", "token", "pipe", "--role", "viewer", "--tokens-file", "tokens.yaml"}, strings.NewReader(""), closedPipe{}, &stderr)
-	if code != exit.Error || !strings.Contains(stderr.String(), "nobody has it") || !strings.Contains(stderr.String(), "--replace") {
+	if code != exit.Error || !strings.Contains(stderr.String(), "it is lost") || !strings.Contains(stderr.String(), "--replace") {
 		t.Errorf("without somebody who reads it, it exits with %d: %s", code, stderr.String())
 	}
 }

@@ -39,7 +39,7 @@ func UntilKey(ctx context.Context, in io.Reader, to Screen, show func(context.Co
 		return show(ctx, to)
 	}
 	t := &rawTerminal{fd: int(keys.Fd())}
-	if err := t.begin(); err != nil {
+	if err := t.makeRaw(); err != nil {
 		return show(ctx, to)
 	}
 	defer t.end()
@@ -68,7 +68,8 @@ type rawTerminal struct {
 	ended  bool
 }
 
-func (t *rawTerminal) begin() (err error) {
+// makeRaw makes the terminal raw, unless it is or has ended.
+func (t *rawTerminal) makeRaw() (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended && t.before == nil {
@@ -114,7 +115,7 @@ func (t *rawTerminal) readKeys(from io.Reader) {
 	}
 }
 
-// stopsWithin is how long a job keeps running at most after it was told to stop.
+// stopsWithin is how long a job keeps running at most after the signal to stop.
 const stopsWithin = time.Second
 
 // suspend stops the job until the shell continues it.
@@ -129,7 +130,7 @@ func (t *rawTerminal) suspend() {
 	case <-continued:
 	case <-time.After(stopsWithin):
 	}
-	_ = t.begin()
+	_ = t.makeRaw()
 }
 
 // crlf writes lines to a raw terminal, which does not return to the first column by
