@@ -49,9 +49,6 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 // continuously and so have a burst.
 func (a Algorithm) IsBucket() bool { return a.isKnown() && algorithms[a].hasBurst }
 
-// MaxRequests returns the most requests that a limit of the algorithm may have.
-func (a Algorithm) MaxRequests() int64 { return algorithms[a].maxRequests }
-
 // HasHolders reports whether hits on limits of the algorithm name holders.
 func (a Algorithm) HasHolders() bool { return a.isKnown() && algorithms[a].hasHolders }
 
