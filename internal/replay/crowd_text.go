@@ -13,7 +13,7 @@ func (n *SubjectCounts) atLeast(number string) string {
 	return number
 }
 
-func (n *SubjectCounts) number(count uint64) string { return n.atLeast(Grouped(count)) }
+func (n *SubjectCounts) number(count uint64) string { return n.atLeast(grouped(count)) }
 
 func (n *SubjectCounts) plural(count uint64) string { return n.atLeast(plural(count, "subject")) }
 

@@ -2,8 +2,8 @@ package replay
 
 import "github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 
-// Grouped formats a number for people, with thousands separators, as in 12,300.
-func Grouped[N int | int64 | uint64](n N) string {
+// grouped formats a number for people, with thousands separators, as in 12,300.
+func grouped[N int | int64 | uint64](n N) string {
 	return words.Thousands(int64(n))
 }
 
@@ -12,5 +12,5 @@ func plural(n uint64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return Grouped(n) + " " + what + "s"
+	return grouped(n) + " " + what + "s"
 }

@@ -22,8 +22,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"rule":           ruleText,
 	"word":           spelling.ShellWord,
 	"visible":        spelling.Visible,
-	"n":              Grouped[uint64],
-	"more":           func(a, b uint64) string { return Grouped(max(a, b)) },
+	"n":              grouped[uint64],
+	"more":           func(a, b uint64) string { return grouped(max(a, b)) },
 	"plural":         plural,
 	"percent":        percent,
 	"denials":        func(t Tally) string { return denials(&t) },
@@ -44,7 +44,7 @@ func groupedDigits(digits string) string {
 	if err != nil {
 		return digits
 	}
-	return Grouped(n)
+	return grouped(n)
 }
 
 // maxCharts bounds the rules with a chart: those with the most denials, before or after.

@@ -126,7 +126,7 @@ func (l *Log) line() (text []byte, whole bool, err error) {
 		l.long = append(l.long[:0], text...)
 		for errors.Is(err, bufio.ErrBufferFull) {
 			if len(l.long) > maxLine {
-				return nil, false, l.lineError(fmt.Errorf("found a line of more than %s bytes; allowed: at most as many", Grouped(maxLine)))
+				return nil, false, l.lineError(fmt.Errorf("found a line of more than %s bytes; allowed: at most as many", grouped(maxLine)))
 			}
 			text, err = l.lines.ReadSlice('\n')
 			l.long = append(l.long, text...)
@@ -213,7 +213,7 @@ func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
 func (l *Log) skip(number int64, why error, whole bool, warn func(string)) error {
 	why = fmt.Errorf("%s:%d: %w", l.name, number, why)
 	if l.unread++; l.unread > maxUnread {
-		return fmt.Errorf("%w; this is line %s that cannot be read", why, Grouped(l.unread))
+		return fmt.Errorf("%w; this is line %s that cannot be read", why, grouped(l.unread))
 	}
 	switch {
 	case !whole:

@@ -61,7 +61,7 @@ func (m *merge) tooLate(l *Log, h *held) {
 	}
 	by := timespan.Format(time.Duration(m.last.At-h.At) * time.Microsecond)
 	m.warn(fmt.Sprintf("%s:%d: found a line %s older than one %s lines before it; allowed: a log nearly in order of time, or a longer --window. Limits count it late",
-		l.name, h.number, by, Grouped(l.window.max)))
+		l.name, h.number, by, grouped(l.window.max)))
 }
 
 // unread returns how many lines could not be read.

@@ -65,7 +65,7 @@ type FullError struct{ Max int }
 
 // Error implements error.
 func (e *FullError) Error() string {
-	return fmt.Sprintf("found more than %s keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", Grouped(e.Max))
+	return fmt.Sprintf("found more than %s keys whose state still counts; allowed: as many with --max-keys, some 200 bytes each, or limits with shorter periods, or a part of the log", grouped(e.Max))
 }
 
 // find merges the hits and finds their states.

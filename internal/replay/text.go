@@ -28,7 +28,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		r.writeSubjects(w, "newly allowed", r.NewlyAllowed, func(s *Subject) uint64 { return s.NewlyAllowed })
 	}
 	if r.Unfollowed > 0 {
-		fmt.Fprintf(w, "\n%s denials are of subjects that there was no room to follow (--max-keys)\n", Grouped(r.Unfollowed))
+		fmt.Fprintf(w, "\n%s denials are of subjects that there was no room to follow (--max-keys)\n", grouped(r.Unfollowed))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *Report) writeTotals(w io.Writer) {
 		{"lines passed over", r.Unread},
 	} {
 		if n.count > 0 {
-			fmt.Fprintf(w, "%s\t%s\n", n.what, Grouped(n.count))
+			fmt.Fprintf(w, "%s\t%s\n", n.what, grouped(n.count))
 		}
 	}
 	if domains := r.Unruled(); len(domains) > 0 {
@@ -121,7 +121,7 @@ func change(before, after, all uint64, hasBefore bool) string {
 }
 
 // share formats a number and its share of all.
-func share(n, all uint64) string { return fmt.Sprintf("%s (%s)", Grouped(n), percent(n, all)) }
+func share(n, all uint64) string { return fmt.Sprintf("%s (%s)", grouped(n), percent(n, all)) }
 
 func percent(n, all uint64) string {
 	if all == 0 {
@@ -131,9 +131,9 @@ func percent(n, all uint64) string {
 }
 
 func (k *Comparison) write(w io.Writer) {
-	fmt.Fprintf(w, "decided as recorded\t%s\ndecided otherwise\t%s\n", Grouped(k.Equal), Grouped(k.Different))
+	fmt.Fprintf(w, "decided as recorded\t%s\ndecided otherwise\t%s\n", grouped(k.Equal), grouped(k.Different))
 	if k.Remembered > 0 {
-		fmt.Fprintf(w, "denied from memory, not compared\t%s\n", Grouped(k.Remembered))
+		fmt.Fprintf(w, "denied from memory, not compared\t%s\n", grouped(k.Remembered))
 	}
 	for _, d := range k.First {
 		fmt.Fprintf(w, "  %s:%d\t%s: recorded %s, replayed %s\n", d.Log, d.Line, spelling.Visible(d.What), d.Recorded, d.Replayed)
@@ -166,7 +166,7 @@ func domainTitle(domain string) string {
 
 func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 	cells := func(t, then *Tally) string {
-		asked := Grouped(max(t.Asked, then.Asked))
+		asked := grouped(max(t.Asked, then.Asked))
 		if !r.Recorded {
 			return asked + "\t" + denials(t)
 		}
@@ -174,7 +174,7 @@ func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 	}
 	fmt.Fprintf(w, "  %s\t\t%s", ruleText(rule.Rule), cells(&rule.After, &rule.Before))
 	if r.Recorded {
-		fmt.Fprintf(w, "\t%s\t%s", Grouped(rule.NewlyDenied), Grouped(rule.NewlyAllowed))
+		fmt.Fprintf(w, "\t%s\t%s", grouped(rule.NewlyDenied), grouped(rule.NewlyAllowed))
 	}
 	fmt.Fprintln(w)
 	r.writeRuleSubjects(w, &rule.Subjects)
@@ -195,7 +195,7 @@ func denials(t *Tally) string {
 	case t.Asked == 0:
 		return "-"
 	case t.Shadowed > 0:
-		return fmt.Sprintf("%s, %s shadowed", share(t.Denied, t.Asked), Grouped(t.Shadowed))
+		return fmt.Sprintf("%s, %s shadowed", share(t.Denied, t.Asked), grouped(t.Shadowed))
 	}
 	return share(t.Denied, t.Asked)
 }
@@ -222,7 +222,7 @@ func (r *Report) writeSubjects(w io.Writer, title string, subjects []Subject, by
 				longest += " from " + r.TimeOfDay(s.LockedOutAt)
 			}
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", Grouped(by(s)), first, longest, spelling.ShellWord(s.Domain), ruleText(s.Rule), spelling.ShellWord(s.Subject))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", grouped(by(s)), first, longest, spelling.ShellWord(s.Domain), ruleText(s.Rule), spelling.ShellWord(s.Subject))
 	}
 }
 
