@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// What a read-only Redis refuses is told as refused, changes nothing and is not in the
+// What a read-only Redis refuses is reported as refused, changes nothing and is not in the
 // audit; an import ends with the reason.
 func TestChangesThatRedisRefuses(t *testing.T) {
 	t.Parallel()
@@ -56,23 +56,4 @@ func TestChangesThatRedisRefuses(t *testing.T) {
 		_, _, code := d.steer("", "unblock", "--domain", "api", "tenant=mallory")
 		return code == 0
 	})
-}
-
-// Who blocks somebody right after Redis has begun a new register is not held up, and is
-// told what is not known.
-func TestBlockDoesNotWaitForAYoungRegister(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	d := start(t, steered(t, tenantPlans, redisFlags("single", server.Addr())...)...)
-	client := redistest.Client(t, server.Addr())
-	asynctest.Eventually(t, "a block is made while the register is young", func() bool {
-		if err := client.FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		out, stderr, code := d.steer("", "block", "--domain", "api", "tenant=mallory", "--max-wait", "0s")
-		return code == 4 && out != "" && strings.Contains(stderr, "there may be more daemons without it")
-	})
-	if out, stderr, code := d.steer("", "block", "--domain", "api", "tenant=mallory", "--max-wait", "5m"); code != 1 || !strings.Contains(stderr, "allowed: 0s to 10s") {
-		t.Errorf("--max-wait 5m exits with %d: %s%s", code, out, stderr)
-	}
 }

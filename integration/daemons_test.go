@@ -51,7 +51,8 @@ func TestDaemonsShowsTheRegister(t *testing.T) {
 			signIn := func(address, rules string) {
 				t.Helper()
 				f := fleet.New(register, fleet.Options{
-					Address: address, Version: "v1.2", HashTags: 48, StateFormat: 1, Reads: []int{1}, Rules: func() string { return rules },
+					Address: address, Version: "v1.2", HashTags: 48, StateFormat: 1, Reads: []int{1},
+					Rules: func() string { return rules }, Change: func() string { return "7-1" },
 				})
 				if err := f.SignIn(context.Background()); err != nil {
 					t.Fatal(err)
@@ -60,9 +61,9 @@ func TestDaemonsShowsTheRegister(t *testing.T) {
 			signIn("web-2:8081", "aaa")
 			signIn("web-1:8081", "aaa")
 			out, stderr, code = command(t, args...)
-			want := regexp.MustCompile(`^ID +ADDRESS +VERSION +TAGS +STATE +RULES +UP +SEEN\n` +
-				`[0-9a-f]{16}  web-1:8081  v1.2     48    1      aaa    \d[\w.]* +\d[\w.]* ago\n` +
-				`[0-9a-f]{16}  web-2:8081  v1.2     48    1      aaa    \d[\w.]* +\d[\w.]* ago\n$`)
+			want := regexp.MustCompile(`^ID +ADDRESS +VERSION +TAGS +STATE +RULES +CHANGE +UP +SEEN\n` +
+				`[0-9a-f]{16}  web-1:8081  v1.2     48    1      aaa    7-1     \d[\w.]* +\d[\w.]* ago\n` +
+				`[0-9a-f]{16}  web-2:8081  v1.2     48    1      aaa    7-1     \d[\w.]* +\d[\w.]* ago\n$`)
 			if code != 0 || !want.MatchString(out) {
 				t.Errorf("with two daemons it exits with %d: %s\n%s", code, stderr, out)
 			}
@@ -78,7 +79,7 @@ func TestDaemonsShowsTheRegister(t *testing.T) {
 				t.Fatalf("--json exits with %d:\n%s", code, out)
 			}
 			first := decodeJSON(t, lines[0])
-			if first["address"] != "web-1:8081" || first["hash_tags"] != 48.0 || first["rules"] != "aaa" || first["seen"] == "" {
+			if first["address"] != "web-1:8081" || first["hash_tags"] != 48.0 || first["rules"] != "aaa" || first["change"] != "7-1" || first["seen"] == "" {
 				t.Errorf("the first line is %v", first)
 			}
 		})
@@ -236,7 +237,7 @@ func TestDaemonWithOtherHashTagsDoesNotServe(t *testing.T) {
 			t.Error("the first daemon denies")
 		}
 	}
-	// It leaves the assignments of those whom it must not serve beside where they are.
+	// What is assigned is of no hash tags, and stays.
 	if out, stderr, code := first.steer("", "unblock", "--domain", "api", "user=assigned"); code != 0 {
 		t.Errorf("an assignment from before the second daemon is removed with %d: %s%s", code, out, stderr)
 	}

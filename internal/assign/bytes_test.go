@@ -40,16 +40,17 @@ func TestAssignmentTakesFewBytes(t *testing.T) {
 		max    float64
 		change func(*assign.Assignment, int)
 	}{
-		{"without an end", 190, func(*assign.Assignment, int) {}},
-		{"with an end", 190, func(a *assign.Assignment, i int) { a.PlanUntil = 1_790_000_000_000_000 + int64(i) }},
-		{"a block", 190, func(a *assign.Assignment, i int) {
-			a.Plan, a.Blocked, a.BlockedUntil = "", true, 1_790_000_000_000_000+int64(i)
-		}},
+		{"a plan", 190, func(*assign.Assignment, int) {}},
+		{"a block", 190, func(a *assign.Assignment, _ int) { a.Base.Plan, a.Base.Blocked = "", true }},
 		{"numbers", 260, func(a *assign.Assignment, i int) {
-			a.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}}
+			a.Base.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}}
 		}},
 		{"numbers of two limits", 320, func(a *assign.Assignment, i int) {
-			a.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}, {Limit: "second", Requests: int64(i)}}
+			a.Base.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}, {Limit: "second", Requests: int64(i)}}
+		}},
+		{"numbers in a temporary layer", 500, func(a *assign.Assignment, i int) {
+			terms := assign.Terms{Numbers: []assign.Numbers{{Limit: "month", Requests: 500}}}
+			a.Layers = []assign.Layer{{Terms: terms, Until: 1_790_000_000_000_000 + int64(i)}}
 		}},
 	} {
 		used := bytesOf(t, c.change)
@@ -57,20 +58,5 @@ func TestAssignmentTakesFewBytes(t *testing.T) {
 		if used > c.max {
 			t.Errorf("%s: an assignment takes %.0f bytes, want at most %.0f", c.name, used, c.max)
 		}
-	}
-}
-
-// An assignment whose parts have different ends takes some more bytes than the others.
-// It must not run in parallel.
-func TestPartsWithEndsOfTheirOwnTakeFewBytes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fills a large table")
-	}
-	used := bytesOf(t, func(a *assign.Assignment, i int) {
-		a.Numbers, a.NumbersUntil = []assign.Numbers{{Limit: "month", Requests: 500}}, []int64{1_790_000_000_000_000 + int64(i)}
-	})
-	t.Logf("%.0f bytes each", used)
-	if used > 350 {
-		t.Errorf("an assignment takes %.0f bytes, want at most 350", used)
 	}
 }

@@ -1,8 +1,6 @@
 package assign
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -32,27 +30,9 @@ func (c Calendar) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// maxCalendarText bounds the bytes of each text of a Calendar.
-const maxCalendarText = 64
-
-// calendar checks that a change names a zone and starts. A stored Calendar may name some
-// that a later version knows: its rest must take effect all the same.
-func (c *checker) calendar(of Calendar) {
-	if of.TimeZone != "" {
-		_, err := zone.Load(of.TimeZone)
-		var unknown *zone.UnknownError
-		if errors.As(err, &unknown) {
-			c.bad("calendar.time_zone", unknown.Found(), unknown.Allowed())
-		}
-	}
-	if _, units := bucket.ParseStarts(of.Starts); of.Starts != "" && len(units) == 0 {
-		c.bad("calendar.starts", fmt.Sprintf("%.*q", shown, of.Starts), bucket.AllowedStarts(bucket.NoCalendar))
-	}
-}
-
 // ownCalendar is a Calendar in the form that decisions read.
 type ownCalendar struct {
-	said Calendar
+	Calendar
 	// zone is nil for the limit's own, or if its name is not known.
 	zone   *time.Location
 	starts bucket.Starts
@@ -61,7 +41,7 @@ type ownCalendar struct {
 }
 
 func newOwnCalendar(said Calendar) ownCalendar {
-	own := ownCalendar{said: said}
+	own := ownCalendar{Calendar: said}
 	if z, err := zone.Load(said.TimeZone); err == nil {
 		own.zone = z
 	}

@@ -38,12 +38,12 @@ func TestCalendarOfLimits(t *testing.T) {
 		{assign.Calendar{TimeZone: "Asia/Tokyo"}, calendar(t, bucket.CalendarMonth, "20", "Asia/Tokyo"), calendar(t, bucket.CalendarWeek, "sunday", "Asia/Tokyo")},
 		{assign.Calendar{Starts: "of a later version", TimeZone: "Mars/Olympus"}, month, week},
 	} {
-		a := assigntest.Plan(assigntest.Subject("d", "a"), "pro").Assignment
-		a.Calendar, a.CalendarUntil = c.said, 100
-		again, err := assign.Decode(assign.Encode(&a))
+		temporary := assign.Layer{Terms: assign.Terms{Calendar: c.said}, Until: 100}
+		again, err := assign.Decode(assign.Encode(&assign.Assignment{Subject: subject("d", "a=b"), Layers: []assign.Layer{temporary}}))
 		if err != nil {
 			t.Fatal(err)
 		}
+		again.Base.Calendar = assign.Calendar{Starts: "of a later version"}
 		held := assign.Hold(again)
 		if got := held.CalendarOf(month, 99); got != c.wantMonth {
 			t.Errorf("%s: a month is %s, want %s", c.said, got, c.wantMonth)
@@ -53,6 +53,10 @@ func TestCalendarOfLimits(t *testing.T) {
 		}
 		if held.CalendarOf(period, 99) != period || held.CalendarOf(month, 100) != month {
 			t.Errorf("%s: a limit without a calendar, or after its end, has another", c.said)
+		}
+		again.Base.Calendar, again.Layers = c.said, nil
+		if held := assign.Hold(again); held.CalendarOf(month, 100) != c.wantMonth || held.CalendarOf(period, 100) != period {
+			t.Errorf("%s: of a base, a month is %s, want %s", c.said, held.CalendarOf(month, 100), c.wantMonth)
 		}
 	}
 }
@@ -65,10 +69,10 @@ func TestChangesOfCalendarsAreChecked(t *testing.T) {
 		"calendar.starts: found":  {Starts: "first"},
 		"nearest: Europe/Berlin":  {TimeZone: "europe/berlin"},
 		"calendar.time_zone":      {TimeZone: strings.Repeat("x", 1<<20)},
-		"at most 64":              {Starts: strings.Repeat("1", 65)},
+		"at most 256":             {Starts: strings.Repeat("1", 257)},
 		"without control charact": {Starts: "15\n"},
 	} {
-		c := assign.Change{Assignment: assign.Assignment{Subject: assigntest.Subject("d", "a"), Terms: assign.Terms{Calendar: said}}}
+		c := assigntest.Set(assigntest.Subject("d", "a"), assign.Terms{Calendar: said}, 0)
 		err := c.Check()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 1000) {
 			t.Errorf("%.100v: %.1000v, want %q", said, err, want)

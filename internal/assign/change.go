@@ -1,136 +1,148 @@
 package assign
 
-import (
-	"errors"
-	"fmt"
-	"slices"
+import "slices"
+
+// IfNone, as a Change's IfMatch, allows the change only if nothing is in force.
+const IfNone = "none"
+
+// Change changes the parts of one assignment that it names, and leaves the others.
+type Change struct {
+	Subject
+	// Remove are the parts to remove before others are set.
+	Remove Parts
+	// Set are parts to set, in this order. A Layer without an end sets these parts of the
+	// base; one with an end becomes a layer on top. Each has its own By and Reason; the
+	// store sets At.
+	Set []Layer
+	// Whole, if not nil, is what the assignment becomes; then nothing is in Set and
+	// Remove. If Whole says nothing, the assignment is removed.
+	Whole *Assignment
+	// IfMatch is the ETag of the version that must be in force, or IfNone, or empty for
+	// whatever is in force.
+	IfMatch string
+	// By and Reason are those of the record, and of layers from which only parts were
+	// removed.
+	By, Reason string
+}
+
+// Outcome is the outcome of a Change.
+type Outcome uint8
+
+// Outcomes.
+const (
+	// Unknown: the store did not answer, so the change may be in force or not. Making
+	// it again does no harm.
+	Unknown Outcome = iota
+	Created
+	Replaced
+	// Unchanged: the same parts with the same ends were in force, and the same reason or
+	// none was given; or those to remove did not exist. Nothing was written.
+	Unchanged
+	// Deleted: nothing is left.
+	Deleted
+	// Conflict: IfMatch names another version.
+	Conflict
+	// Full: there is no room for more assignments.
+	Full
+	// TooManyNumbers: with the existing ones it would have more than MaxNumbers.
+	TooManyNumbers
+	// TooManyLayers: with the existing ones it would have more than MaxLayers.
+	TooManyLayers
+	// Failed: the store refused it, and nothing changed.
+	Failed
 )
 
 // Sets reports whether a change sets any part.
-func (c *Change) Sets() bool { return c.Assignment.Blocked || c.Assignment.HasMore() }
-
-// isNone reports whether p names no part.
-func (p *Parts) isNone() bool {
-	return !p.Plan && !p.Calendar && !p.Unlimited && !p.Block && !p.Numbers && !p.Rest && len(p.Limits) == 0
-}
-
-// Check returns why a change is not valid, or nil, as Assignment.Check does.
-func (c *Change) Check() error {
-	if c.RestOfDomain {
-		return c.checkRest()
-	}
-	if c.Sets() {
-		k := checker{}
-		k.limits(c.Remove.Limits)
-		if err := c.Assignment.Check(); err != nil {
-			return errors.Join(err, joined(k))
-		}
-		k.calendar(c.Assignment.Calendar)
-		return joined(k)
-	}
-	k := checker{}
-	if c.Remove.isNone() {
-		k.bad("assignment", "no part to set or to remove", "one or more of plan, numbers, calendar, unlimited and blocked")
-	}
-	k.subject(&c.Assignment.Subject)
-	k.ends(&c.Assignment)
-	k.limits(c.Remove.Limits)
-	k.text("reason", c.Assignment.Reason)
-	k.text("made_by", c.Assignment.By)
-	return joined(k)
-}
-
-// checkRest is Check for the rest of a domain.
-func (c *Change) checkRest() error {
-	k := checker{}
-	a := &c.Assignment
-	k.domain(a.Domain)
-	if n := len(a.Domain); n > MaxSubject {
-		k.bad("domain", fmt.Sprintf("%d bytes", n), fmt.Sprintf("at most %d", MaxSubject))
-	}
-	if len(a.Entries) > 0 || c.Sets() || c.IfMatch != "" || c.Remove.isNone() {
-		k.bad("rest_of_domain", "entries, parts to set, if_match, or no part to remove", "parts to remove alone")
-	}
-	k.limits(c.Remove.Limits)
-	k.text("reason", a.Reason)
-	k.text("made_by", a.By)
-	return joined(k)
-}
-
-// limits checks the names of limits whose numbers are removed.
-func (c *checker) limits(names []string) {
-	if n := len(names); n > MaxNumbers {
-		c.bad("remove_limits", fmt.Sprint(n), fmt.Sprintf("at most %d", MaxNumbers))
-		return
-	}
-	for i, name := range names {
-		c.text(fmt.Sprintf("remove_limits[%d]", i), name)
-	}
-}
+func (c *Change) Sets() bool { return len(c.Set) > 0 || c.Whole != nil && !c.Whole.IsEmpty() }
 
 // Apply returns what a change turns a stored assignment into, at a time in microseconds
 // since the Unix epoch; held may be nil or have ended. It returns what is in force before
-// and after, each nil for nothing, and the outcome. If after is new, it lacks At and
-// ETag. Apply cannot know about Full.
+// and after, each nil for nothing, and the outcome. If after is new, it lacks its ETag and
+// the time of the layers that the change made or changed: see Stamp. Apply cannot know
+// about Full.
 func (c *Change) Apply(held *Assignment, now int64) (before, after *Assignment, o Outcome) {
 	before = held.InForce(now)
 	if c.IfMatch == IfNone && before != nil || c.IfMatch != "" && c.IfMatch != IfNone && (before == nil || before.ETag != c.IfMatch) {
 		return before, before, Conflict
 	}
-	after = c.onto(before).InForce(now)
+	if after = c.onto(held, now); after.IsEmpty() {
+		after = nil
+	}
 	switch {
 	case after == nil && before == nil:
 		return nil, nil, Unchanged
 	case after == nil:
 		return before, nil, Deleted
-	case len(after.Numbers) > MaxNumbers:
+	case len(after.Now().Numbers) > MaxNumbers:
 		return before, before, TooManyNumbers
+	case after.reliefs() > MaxLayers:
+		return before, before, TooManyLayers
 	case before == nil:
 		return nil, after, Created
-	case after.Terms.equal(&before.Terms) && after.Ends.equal(&before.Ends) && (after.Reason == "" || after.Reason == before.Reason || !c.Sets()):
+	case c.isNothingNew(before, after):
 		return before, before, Unchanged
 	}
 	return before, after, Replaced
 }
 
-// onto returns the assignment with what is left of before, which may be nil, and with
-// what the change sets.
-func (c *Change) onto(before *Assignment) *Assignment {
-	a := c.Assignment.Canonical()
-	a.At, a.ETag = 0, ""
-	if before == nil {
-		return &a
+// onto returns a new assignment: what the change makes of one that is held.
+func (c *Change) onto(held *Assignment, now int64) *Assignment {
+	if c.Whole != nil {
+		held = c.Whole
 	}
-	gone := &c.Remove
-	if a.Plan == "" && !gone.Plan && !gone.Rest {
-		a.Plan, a.PlanUntil = before.Plan, before.PlanUntil
+	a := held.InForce(now)
+	if a == nil {
+		a = new(Assignment)
 	}
-	if a.Calendar == (Calendar{}) && !gone.Calendar && !gone.Rest {
-		a.Calendar, a.CalendarUntil = before.Calendar, before.CalendarUntil
+	a.Subject, a.ETag = c.Subject, ""
+	c.removeFrom(&a.Base, c.Remove)
+	parts := c.Remove
+	if parts.OfBase {
+		parts = Parts{}
 	}
-	if !a.Unlimited && !gone.Unlimited && !gone.Rest {
-		a.Unlimited, a.UnlimitedUntil = before.Unlimited, before.UnlimitedUntil
+	parts.Rest = parts.Rest || c.Remove.Temporary
+	for i := range a.Layers {
+		c.removeFrom(&a.Layers[i], parts)
 	}
-	if !a.Blocked && !gone.Block {
-		a.Blocked, a.BlockedUntil = before.Blocked, before.BlockedUntil
-	}
-	if gone.Numbers || gone.Rest {
-		return &a
-	}
-	numbers, ends := slices.Clone(a.Numbers), make([]int64, len(a.Numbers))
-	copy(ends, a.NumbersUntil)
-	for i, n := range before.Numbers {
-		isSet := slices.ContainsFunc(a.Numbers, func(set Numbers) bool { return set.Limit == n.Limit })
-		if !isSet && !slices.Contains(gone.Limits, n.Limit) {
-			numbers, ends = append(numbers, n), append(ends, before.NumbersEnd(i))
+	for i := range c.Set {
+		set := &c.Set[i]
+		l := &a.Base
+		switch {
+		case ended(set.Until, now):
+			continue
+		case set.Until != 0:
+			a.Layers = append(a.Layers, Layer{Until: set.Until})
+			l = &a.Layers[len(a.Layers)-1]
 		}
+		l.put(&set.Terms)
+		l.Reason, l.By, l.At = set.Reason, set.By, 0
 	}
-	a.Numbers, a.NumbersUntil = numbers, ends
-	a = a.Canonical()
-	return &a
+	a.normalize()
+	return a
 }
 
-// Chooses reports whether a query selects a record.
-func (q *RecordQuery) Chooses(r *Record) bool {
-	return (q.Domain == "" || q.Domain == r.Domain) && (len(q.Entries) == 0 || slices.Equal(q.Entries, r.Entries))
+// removeFrom removes parts from a layer.
+func (c *Change) removeFrom(l *Layer, parts Parts) {
+	if l.remove(parts) {
+		l.Reason, l.By, l.At = c.Reason, c.By, 0
+	}
+}
+
+// reliefs returns how many temporary layers say something other than a block.
+func (a *Assignment) reliefs() (n int) {
+	for i := range a.Layers {
+		if a.Layers[i].HasMore() {
+			n++
+		}
+	}
+	return n
+}
+
+// isNothingNew reports whether after says the same as before, and no other reason. Parts
+// that are set again without a reason keep theirs.
+func (c *Change) isNothingNew(before, after *Assignment) bool {
+	same := func(a, b Layer) bool {
+		return a.Terms.equal(&b.Terms) && a.Until == b.Until && (a.Reason == b.Reason || a.Reason == "" && c.Whole == nil)
+	}
+	return same(after.Base, before.Base) && slices.EqualFunc(after.Layers, before.Layers, same)
 }

@@ -11,17 +11,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
 )
 
 // MaxMoment is the latest time in microseconds since the Unix epoch, in the year 2255:
 // the most that a Redis script counts exactly.
 const MaxMoment = 1<<53 - 1
-
-// Ended reports whether an assignment has ended by now, in microseconds since the
-// Unix epoch.
-func (a *Assignment) Ended(now int64) bool { return ended(a.LastEnd(), now) }
-
-func ended(until, now int64) bool { return until != 0 && until <= now }
 
 // Check returns why an assignment is invalid, or nil. The error has one line per mistake:
 // where it is, what was found and what is allowed. However large the assignment is, the
@@ -29,58 +24,60 @@ func ended(until, now int64) bool { return until != 0 && until <= now }
 func (a *Assignment) Check() error {
 	c := checker{}
 	c.subject(&a.Subject)
-	if !a.Blocked && !a.HasMore() {
-		c.bad("assignment", "none of plan, numbers, calendar, unlimited and blocked", "one or more of them")
+	if a.IsEmpty() {
+		c.bad("assignment", "none of "+partNames, "one or more of them")
 	}
-	c.terms(&a.Terms)
-	c.ends(a)
-	c.moment("made_at", a.At)
-	c.text("reason", a.Reason)
-	c.text("made_by", a.By)
-	return joined(c)
+	c.layers(a)
+	return errors.Join(c.all...)
 }
+
+const partNames = "plan, numbers, calendar, unlimited and blocked"
 
 // Check returns why a subject is invalid, or nil, as Assignment.Check does.
 func (s *Subject) Check() error {
 	c := checker{}
 	c.subject(s)
-	return joined(c)
+	return errors.Join(c.all...)
 }
 
-// Canonical returns a with its numbers sorted by the limit's name.
-func (a Assignment) Canonical() Assignment {
-	byLimit := func(a, b Numbers) int { return strings.Compare(a.Limit, b.Limit) }
-	if !slices.IsSortedFunc(a.Numbers, byLimit) {
-		order := make([]int, len(a.Numbers))
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(i, j int) int { return byLimit(a.Numbers[i], a.Numbers[j]) })
-		numbers, ends := make([]Numbers, len(order)), make([]int64, len(order))
-		for to, from := range order {
-			numbers[to], ends[to] = a.Numbers[from], a.NumbersEnd(from)
-		}
-		a.Numbers, a.NumbersUntil = numbers, ends
+// Check returns why a change is not valid, or nil, as Assignment.Check does.
+func (c *Change) Check() error {
+	k := checker{}
+	k.subject(&c.Subject)
+	k.text("reason", c.Reason)
+	k.text("made_by", c.By)
+	k.inRange("remove_limits", int64(len(c.Remove.Limits)), 0, MaxNumbers)
+	for i, name := range c.Remove.Limits[:min(len(c.Remove.Limits), MaxNumbers)] {
+		k.text(fmt.Sprintf("remove_limits[%d]", i), name)
 	}
-	if len(a.Numbers) == 0 {
-		a.Numbers = nil
+	if c.Whole != nil {
+		k.layers(c.Whole)
+	} else if len(c.Set) == 0 && c.Remove.IsNone() {
+		k.bad("assignment", "no part to set or to remove", "one or more of "+partNames)
 	}
-	a.NumbersUntil = someEnds(a.NumbersUntil)
-	return a
+	k.inRange("set", int64(len(c.Set)), 0, maxSet)
+	for i := range min(len(c.Set), maxSet) {
+		if k.at = ""; len(c.Set) > 1 {
+			k.at = fmt.Sprintf("set[%d].", i)
+		}
+		k.layer(&c.Set[i])
+		k.calendar(c.Set[i].Calendar)
+	}
+	return errors.Join(k.all...)
 }
 
-// equal reports whether two canonical terms say the same.
-func (t *Terms) equal(o *Terms) bool {
-	return t.Plan == o.Plan && t.Calendar == o.Calendar && t.Unlimited == o.Unlimited && t.Blocked == o.Blocked && slices.Equal(t.Numbers, o.Numbers)
-}
+// maxSet bounds the layers of a change: a base, and as many layers as there may be.
+const maxSet = MaxLayers + 2
 
 // checker collects mistakes.
-type checker []error
-
-func joined(c checker) error { return errors.Join(c...) }
+type checker struct {
+	all []error
+	// at is what precedes each place.
+	at string
+}
 
 func (c *checker) bad(where, found, allowed string) {
-	*c = append(*c, fmt.Errorf("%s: found %s; allowed: %s", where, found, allowed))
+	c.all = append(c.all, fmt.Errorf("%s%s: found %s; allowed: %s", c.at, where, found, allowed))
 }
 
 // inRange checks a number.
@@ -98,15 +95,11 @@ func (c *checker) moment(where string, micros int64) {
 	}
 }
 
-func (c *checker) domain(name string) {
-	if name == "" {
+func (c *checker) subject(s *Subject) {
+	if s.Domain == "" {
 		c.bad("domain", "an empty text", "the name of a domain")
 	}
-	c.utf8("domain", name)
-}
-
-func (c *checker) subject(s *Subject) {
-	c.domain(s.Domain)
+	c.utf8("domain", s.Domain)
 	c.inRange("entries", int64(len(s.Entries)), 1, MaxEntries)
 	if len(s.Entries) > MaxEntries {
 		return
@@ -116,12 +109,8 @@ func (c *checker) subject(s *Subject) {
 		if e.Key == "" {
 			c.bad(fmt.Sprintf("entries[%d].key", i), "an empty text", "the key of an entry")
 		}
-		if !utf8.ValidString(e.Key) {
-			c.utf8(fmt.Sprintf("entries[%d].key", i), e.Key)
-		}
-		if !utf8.ValidString(e.Value) {
-			c.utf8(fmt.Sprintf("entries[%d].value", i), e.Value)
-		}
+		c.utf8(fmt.Sprintf("entries[%d].key", i), e.Key)
+		c.utf8(fmt.Sprintf("entries[%d].value", i), e.Value)
 		size += len(e.Key) + len(e.Value)
 	}
 	if size > MaxSubject {
@@ -131,8 +120,8 @@ func (c *checker) subject(s *Subject) {
 
 func (c *checker) terms(t *Terms) {
 	c.text("plan", t.Plan)
-	c.textOf("calendar.time_zone", t.Calendar.TimeZone, maxCalendarText)
-	c.textOf("calendar.starts", t.Calendar.Starts, maxCalendarText)
+	c.text("calendar.time_zone", t.Calendar.TimeZone)
+	c.text("calendar.starts", t.Calendar.Starts)
 	if n := len(t.Numbers); n > MaxNumbers {
 		c.bad("numbers", strconv.Itoa(n), fmt.Sprintf("at most %d", MaxNumbers))
 		return
@@ -152,62 +141,80 @@ func (c *checker) terms(t *Terms) {
 	}
 }
 
-// ends checks that what has an end exists, and that it ends at a valid time.
-func (c *checker) ends(a *Assignment) {
-	for _, e := range []struct {
-		where string
-		until int64
-		part  string
-		has   bool
-	}{
-		{where: "plan_until", until: a.PlanUntil, part: "plan", has: a.Plan != ""},
-		{where: "calendar.until", until: a.CalendarUntil, part: "calendar", has: a.Calendar != (Calendar{})},
-		{where: "unlimited_until", until: a.UnlimitedUntil, part: "unlimited", has: a.Unlimited},
-		{where: "blocked_until", until: a.BlockedUntil, part: "blocked", has: a.Blocked},
-	} {
-		if e.until != 0 && !e.has {
-			c.bad(e.where, "it without "+e.part, "both")
-		}
-		c.moment(e.where, e.until)
+// layers checks the base and the layers of an assignment.
+func (c *checker) layers(a *Assignment) {
+	if a.Base.Until != 0 {
+		c.bad("until", "an end of the base", "none")
 	}
-	if len(a.Numbers) > MaxNumbers {
-		return // already reported
+	if !a.Base.IsEmpty() {
+		c.layer(&a.Base)
 	}
-	for i, until := range a.NumbersUntil {
-		if i >= len(a.Numbers) {
-			c.bad("numbers", fmt.Sprintf("%d ends", len(a.NumbersUntil)), "as many as numbers")
-			return
+	if n := len(a.Layers); n > MaxLayers+1 || a.reliefs() > MaxLayers {
+		c.bad("layers", strconv.Itoa(n), fmt.Sprintf("at most %d, and one that only blocks", MaxLayers))
+		return
+	}
+	for i := range a.Layers {
+		c.at = fmt.Sprintf("layers[%d].", i)
+		if a.Layers[i].Until == 0 {
+			c.bad("until", "none", "the end of a temporary layer")
 		}
-		c.moment(fmt.Sprintf("numbers[%d].until", i), until)
+		c.layer(&a.Layers[i])
+	}
+	c.at = ""
+	if len(c.all) > 0 {
+		return
+	}
+	if n := len(a.Now().Numbers); n > MaxNumbers {
+		c.bad("numbers", fmt.Sprintf("%d limits", n), fmt.Sprintf("at most %d, in all layers", MaxNumbers))
 	}
 }
 
-// text checks a text of at most MaxText bytes.
-func (c *checker) text(where, s string) { c.textOf(where, s, MaxText) }
-
-// textOf checks a text of at most so many bytes.
-func (c *checker) textOf(where, s string, maxBytes int) {
-	if len(s) > maxBytes {
-		c.bad(where, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", maxBytes))
-		return
+// layer checks a layer that says something.
+func (c *checker) layer(l *Layer) {
+	if l.IsEmpty() {
+		c.bad("assignment", "none of "+partNames, "one or more of them")
 	}
-	c.plain(where, s)
+	c.terms(&l.Terms)
+	c.moment("until", l.Until)
+	c.moment("made_at", l.At)
+	c.text("reason", l.Reason)
+	c.text("made_by", l.By)
+}
+
+// calendar checks that a change names a zone and starts. A stored Calendar may name some
+// that a later version knows: its rest must take effect all the same.
+func (c *checker) calendar(of Calendar) {
+	if of.TimeZone != "" {
+		_, err := zone.Load(of.TimeZone)
+		var unknown *zone.UnknownError
+		if errors.As(err, &unknown) {
+			c.bad("calendar.time_zone", unknown.Found(), unknown.Allowed())
+		}
+	}
+	if _, units := bucket.ParseStarts(of.Starts); of.Starts != "" && len(units) == 0 {
+		c.bad("calendar.starts", fmt.Sprintf("%.*q", shown, of.Starts), bucket.AllowedStarts(bucket.NoCalendar))
+	}
+}
+
+// text checks a text that a person wrote.
+func (c *checker) text(where, s string) {
+	switch {
+	case len(s) > MaxText:
+		c.bad(where, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", MaxText))
+	case c.utf8(where, s) && strings.IndexFunc(s, unicode.IsControl) >= 0:
+		c.bad(where, fmt.Sprintf("%.*q", shown, s), "a text without control characters")
+	}
 }
 
 // shown bounds how many characters of a text an error repeats.
 const shown = 100
 
-// utf8 checks a text of a subject, which is whatever callers may send.
-func (c *checker) utf8(where, s string) {
-	if !utf8.ValidString(s) {
+// utf8 checks a text of a subject, which is whatever callers may send, and reports whether
+// it is valid.
+func (c *checker) utf8(where, s string) bool {
+	isValid := utf8.ValidString(s)
+	if !isValid {
 		c.bad(where, fmt.Sprintf("%.*q", shown, s), "UTF-8")
 	}
-}
-
-// plain checks a text written by a person.
-func (c *checker) plain(where, s string) {
-	c.utf8(where, s)
-	if utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) >= 0 {
-		c.bad(where, fmt.Sprintf("%.*q", shown, s), "a text without control characters")
-	}
+	return isValid
 }

@@ -1,238 +1,168 @@
 package assign
 
 import (
-	"time"
+	"slices"
 	"unique"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Held is an assignment in force, in the form that decisions read. It never changes.
+// Held is an assignment in the form that decisions read. It never changes. The parts in
+// few bytes are those that most assignments have.
 type Held struct {
-	said unique.Handle[said]
-	// own is what most assignments do not have, or nil.
-	own *own
-	// Until is when all parts end, in microseconds since the Unix epoch; 0: never.
-	Until int64
+	base unique.Handle[common]
+	// numbers are those of the base.
+	numbers *ownNumbers
+	// rare is what few assignments have, or nil.
+	rare *rare
 }
 
-// said is the part that is the same in many assignments.
-type said struct {
+// common is the part of a base that is the same in many assignments.
+type common struct {
 	plan               string
 	unlimited, blocked bool
 }
 
-// own is the part that few assignments share.
-type own struct {
-	numbers []ownNumbers
-	// rare is nil for most: one more word here would cost each with numbers 16 bytes.
-	rare *rare
-}
-
-// rare is the part that few of those have.
-type rare struct {
-	// ends are meaningless without hasEnds, which is set if they differ, and calendar
-	// without hasCalendar.
-	ends                 Ends
-	calendar             unique.Handle[ownCalendar]
-	hasEnds, hasCalendar bool
-}
-
-// ownNumbers are Numbers in fewer bytes.
+// ownNumbers are the numbers of one limit, and those of the next or nil.
 type ownNumbers struct {
-	limit                   unique.Handle[string]
-	requests, period, burst int64
+	Numbers
+	next *ownNumbers
 }
 
-// Hold returns what decisions read of a valid assignment. It shares no memory with it.
+// rare is the calendar of the base, which may say nothing, and the temporary layers.
+type rare struct {
+	calendar unique.Handle[ownCalendar]
+	layers   []Layer
+}
+
+// Hold returns what decisions read of a valid assignment, whose layers it shares.
 func Hold(a *Assignment) Held {
-	h := Held{said: unique.Make(said{plan: a.Plan, unlimited: a.Unlimited, blocked: a.Blocked})}
-	until, together := a.Until()
-	if a.Blocked && !a.HasMore() {
-		until = a.BlockedUntil
+	base := &a.Base
+	h := Held{base: unique.Make(common{plan: base.Plan, unlimited: base.Unlimited, blocked: base.Blocked})}
+	last := &h.numbers
+	for _, n := range base.Numbers {
+		n.Limit = unique.Make(n.Limit).Value() // so that all share the text
+		*last = &ownNumbers{Numbers: n}
+		last = &(*last).next
 	}
-	hasOwnEnds := !together || a.Blocked && a.BlockedUntil != until
-	if !hasOwnEnds {
-		h.Until = until
-	}
-	hasCalendar := a.Calendar != (Calendar{})
-	if !hasOwnEnds && len(a.Numbers) == 0 && !hasCalendar {
-		return h
-	}
-	if len(a.Numbers) == 1 { // in one piece, since most with numbers have just one
-		one := new(struct {
-			own
-			numbers [1]ownNumbers
-		})
-		h.own, one.own.numbers = &one.own, one.numbers[:]
-	} else {
-		h.own = &own{numbers: make([]ownNumbers, len(a.Numbers))}
-	}
-	for i, n := range a.Numbers {
-		h.own.numbers[i] = ownNumbers{limit: unique.Make(n.Limit), requests: n.Requests, period: int64(n.Period), burst: n.Burst}
-	}
-	if hasOwnEnds || hasCalendar {
-		h.own.rare = new(rare)
-	}
-	if hasCalendar {
-		h.own.rare.calendar, h.own.rare.hasCalendar = unique.Make(newOwnCalendar(a.Calendar)), true
-	}
-	if hasOwnEnds {
-		h.own.rare.ends, h.own.rare.hasEnds = a.Ends, true
-		h.own.rare.ends.NumbersUntil = append([]int64(nil), a.NumbersUntil...)
+	if base.Calendar != (Calendar{}) || len(a.Layers) > 0 {
+		h.rare = &rare{calendar: unique.Make(newOwnCalendar(base.Calendar)), layers: a.Layers}
 	}
 	return h
 }
 
-// terms returns the terms.
-func (h *Held) terms() Terms {
-	s := h.said.Value()
-	t := Terms{Plan: s.plan, Unlimited: s.unlimited, Blocked: s.blocked}
-	if h.HasNumbers() {
-		t.Numbers = make([]Numbers, len(h.own.numbers))
-		for i := range t.Numbers {
-			t.Numbers[i] = h.own.numbers[i].numbers()
-		}
+// baseTerms returns what the base says.
+func (h *Held) baseTerms() Terms {
+	base := h.base.Value()
+	t := Terms{Plan: base.plan, Unlimited: base.unlimited, Blocked: base.blocked}
+	for n := h.numbers; n != nil; n = n.next {
+		t.Numbers = append(t.Numbers, n.Numbers)
 	}
-	if h.HasCalendar() {
-		t.Calendar = h.own.rare.calendar.Value().said
+	if h.rare != nil {
+		t.Calendar = h.rare.calendar.Value().Calendar
 	}
 	return t
 }
 
-// endsOf returns the ends of the parts of these terms, which are those of h.
-func (h *Held) endsOf(t Terms) Ends {
-	if ends := h.ends(); ends != nil {
-		return *ends
-	}
-	a := Assignment{Terms: t}
-	a.EndRest(h.Until)
-	if a.Blocked {
-		a.BlockedUntil = h.Until
-	}
-	return a.Ends
-}
-
-// ends returns the ends of the parts if they differ, or nil.
-func (h *Held) ends() *Ends {
-	if h.own == nil || h.own.rare == nil || !h.own.rare.hasEnds {
+// layers returns the temporary layers, bottom first.
+func (h *Held) layers() []Layer {
+	if h.rare == nil {
 		return nil
 	}
-	return &h.own.rare.ends
+	return h.rare.layers
 }
 
-// mayEnd reports whether any part has an end.
-func (h *Held) mayEnd() bool { return h.Until != 0 || h.ends() != nil }
-
-// Plan returns the name of the plan, or "".
-func (h *Held) Plan() string { return h.said.Value().plan }
-
-// HasNumbers reports whether there are numbers for any limit.
-func (h *Held) HasNumbers() bool { return h.own != nil && len(h.own.numbers) > 0 }
-
-// HasCalendar reports whether it says where windows begin.
-func (h *Held) HasCalendar() bool {
-	return h.own != nil && h.own.rare != nil && h.own.rare.hasCalendar
+// top returns the topmost layer in force that says something of a kind, or nil if no
+// layer does. This and the methods below take the time in microseconds since the Unix
+// epoch.
+func (h *Held) top(now int64, says func(*Terms) bool) *Layer {
+	layers := h.layers()
+	for i := len(layers) - 1; i >= 0; i-- {
+		if l := &layers[i]; !ended(l.Until, now) && says(&l.Terms) {
+			return l
+		}
+	}
+	return nil
 }
 
-// CalendarOf returns the calendar of a limit of its subject at a time, in microseconds
-// since the Unix epoch: as the assignment says, or else the limit's own.
-func (h *Held) CalendarOf(c bucket.Calendar, now int64) bucket.Calendar {
-	if c.Unit == bucket.NoCalendar || !h.givesCalendar(now) {
-		return c
+func saysPlan(t *Terms) bool      { return t.Plan != "" }
+func saysCalendar(t *Terms) bool  { return t.Calendar != (Calendar{}) }
+func saysUnlimited(t *Terms) bool { return t.Unlimited }
+func saysBlock(t *Terms) bool     { return t.Blocked }
+
+// Plan returns the name of the plan in force, or "".
+func (h *Held) Plan(now int64) string {
+	if l := h.top(now, saysPlan); l != nil {
+		return l.Plan
 	}
-	own := h.own.rare.calendar.Value()
-	return own.of(c)
+	return h.base.Value().plan
 }
 
-// givesCalendar reports whether its calendar is in force at a time.
-func (h *Held) givesCalendar(now int64) bool {
-	if !h.HasCalendar() {
-		return false
-	}
-	if ends := h.ends(); ends != nil {
-		return !ended(ends.CalendarUntil, now)
-	}
-	return !ended(h.Until, now)
-}
+// MayChangeLimits reports whether there may be numbers or a calendar for any limit. It is
+// cheap.
+func (h *Held) MayChangeLimits() bool { return h.numbers != nil || h.rare != nil }
 
-// BlockEnd returns when the block ends, in microseconds since the Unix epoch; 0: never.
-func (h *Held) BlockEnd() int64 {
-	if ends := h.ends(); ends != nil {
-		return ends.BlockedUntil
-	}
-	return h.Until
-}
-
-// blocks reports whether it blocks at a time.
-func (h *Held) blocks(now int64) bool {
-	return h.said.Value().blocked && !ended(h.BlockEnd(), now)
-}
-
-// givesPlan reports whether its plan is in force at a time.
-func (h *Held) givesPlan(now int64) bool {
-	if h.Plan() == "" {
-		return false
-	}
-	if ends := h.ends(); ends != nil {
-		return !ended(ends.PlanUntil, now)
-	}
-	return !ended(h.Until, now)
-}
-
-// Frees reports whether it frees exactly its subject from limits at a time, in
-// microseconds since the Unix epoch.
-func (h *Held) Frees(now int64) bool {
-	if !h.said.Value().unlimited {
-		return false
-	}
-	if ends := h.ends(); ends != nil {
-		return !ended(ends.UnlimitedUntil, now)
-	}
-	return !ended(h.Until, now)
-}
-
-// NumbersOf returns the numbers for the limit of that name, and whether any are in force
-// at a time, in microseconds since the Unix epoch.
+// NumbersOf returns the numbers in force for the limit of that name, and whether there
+// are any.
 func (h *Held) NumbersOf(limit string, now int64) (Numbers, bool) {
-	if h.own == nil {
-		return Numbers{}, false
+	var found Numbers
+	isLimit := func(n Numbers) bool {
+		found = n
+		return n.Limit == limit
 	}
-	for i := range h.own.numbers {
-		if n := &h.own.numbers[i]; n.limit.Value() == limit {
-			return n.numbers(), !ended(h.numbersEnd(i), now)
+	if h.top(now, func(t *Terms) bool { return slices.ContainsFunc(t.Numbers, isLimit) }) != nil {
+		return found, true
+	}
+	for n := h.numbers; n != nil; n = n.next {
+		if n.Limit == limit {
+			return n.Numbers, true
 		}
 	}
 	return Numbers{}, false
 }
 
-func (n *ownNumbers) numbers() Numbers {
-	return Numbers{Limit: n.limit.Value(), Requests: n.requests, Period: time.Duration(n.period), Burst: n.burst}
+// CalendarOf returns the calendar of a limit of its subject: as the assignment says, or
+// else the limit's own.
+func (h *Held) CalendarOf(c bucket.Calendar, now int64) bucket.Calendar {
+	if c.Unit == bucket.NoCalendar || h.rare == nil {
+		return c
+	}
+	own := h.rare.calendar.Value()
+	if l := h.top(now, saysCalendar); l != nil {
+		own = newOwnCalendar(l.Calendar)
+	}
+	return own.of(c)
 }
 
-// numbersEnd returns when the i-th numbers end.
-func (h *Held) numbersEnd(i int) int64 {
-	if ends := h.ends(); ends != nil {
-		return ends.NumbersEnd(i)
-	}
-	return h.Until
+// Frees reports whether it frees exactly its subject from limits.
+func (h *Held) Frees(now int64) bool {
+	return h.base.Value().unlimited || h.top(now, saysUnlimited) != nil
 }
 
-// live reports whether any part except the block is in force.
-func (h *Held) live(now int64) bool {
-	if h.givesPlan(now) || h.Frees(now) || h.givesCalendar(now) {
-		return true
+// blocks reports whether it blocks.
+func (h *Held) blocks(now int64) bool {
+	return h.base.Value().blocked || h.top(now, saysBlock) != nil
+}
+
+// BlockEnd returns when the block that is in force ends, in microseconds since the Unix
+// epoch; 0: never.
+func (h *Held) BlockEnd(now int64) int64 {
+	if l := h.top(now, saysBlock); l != nil {
+		return l.Until
 	}
-	if h.own == nil {
-		return false
-	}
-	for i := range h.own.numbers {
-		if !ended(h.numbersEnd(i), now) {
-			return true
-		}
-	}
-	return false
+	return 0
+}
+
+// gives reports whether any part except the block is in force.
+func (h *Held) gives(now int64) bool {
+	base := h.base.Value()
+	return base.plan != "" || base.unlimited || h.numbers != nil || h.top(now, (*Terms).HasMore) != nil ||
+		h.rare != nil && h.rare.calendar.Value().Calendar != (Calendar{})
 }
 
 // isOver reports whether nothing of it is in force any more.
-func (h *Held) isOver(now int64) bool { return !h.live(now) && !h.blocks(now) }
+func (h *Held) isOver(now int64) bool { return !h.gives(now) && !h.blocks(now) }
+
+// reachesLonger reports whether it may concern longer descriptors too, as blocks and plans
+// do.
+func (h *Held) reachesLonger() bool { return h.blocks(0) || h.Plan(0) != "" }

@@ -4,8 +4,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"iter"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -15,12 +13,12 @@ type Query struct {
 	Domain string
 	// Prefix is the beginning of the entries as formatted by Print.
 	Prefix string
-	// Plan, if not empty, is the assigned plan.
+	// Plan, if not empty, is the plan in force.
 	Plan string
 	// Blocked leaves out what does not block.
 	Blocked bool
-	// Now leaves out what has ended by then, in microseconds since the Unix epoch;
-	// 0 leaves out nothing.
+	// Now is when that is, in microseconds since the Unix epoch. What has ended by then
+	// is left out; 0 leaves out nothing.
 	Now int64
 	// Max is the maximum number; it is positive.
 	Max int
@@ -28,164 +26,111 @@ type Query struct {
 	After string
 }
 
-// ErrPageToken says that the token of a query is not the token of a page.
-var ErrPageToken = errors.New("page_token: found what is none; allowed: next_page_token of the page before, or empty")
+// selects reports whether a query selects a record.
+func (q *Query) selects(r *record) bool {
+	return strings.HasPrefix(printed(r.name()), q.Prefix) && (q.Plan == "" || r.Plan(q.Now) == q.Plan) &&
+		(!q.Blocked || r.blocks(q.Now)) && (q.Now == 0 || !r.isOver(q.Now))
+}
 
-// maxScanned bounds the assignments looked at for one page, some 20 ms.
+// ErrPageToken says that the token of a query is not the token of a page.
+var ErrPageToken = errors.New("page_token: found no token of a page; allowed: next_page_token of the page before, or empty")
+
+// maxScanned bounds the assignments read for one page, some 20 ms.
 const maxScanned = 50_000
 
 // Each calls take with each assignment of a page, sorted by domain and then by their
 // printed entries, and returns the token of the next page, empty on the last. The page
 // ends before the first assignment for which take returns false. The cost depends on what
-// is read, not on the size of the table: a tree keeps the order. If few of many are
-// selected, a page may have fewer than allowed, even none, without being the last. The
-// lock is held for some hundreds at a time, so concurrent changes may or may not be
-// included.
+// is read, not on the size of the table. If few of many are selected, a page may have
+// fewer than allowed, even none, without being the last.
 func (t *Table) Each(q Query, take func(*Assignment) bool) (next string, _ error) {
-	domain, name, err := decodeToken(q.After)
-	if err != nil {
-		return "", err
+	after := pivot(q.Domain, q.Prefix+"\x00") // no entries, and all that begin with the prefix are behind that
+	if q.After != "" {
+		last, err := decodeToken(q.After)
+		if err != nil {
+			return "", err
+		}
+		if before(after, last) {
+			after = last
+		}
 	}
-	if len(q.Prefix) > maxName {
-		return "", nil // no such subject
-	}
-	var last *record
+	last := after
 	scanned, taken := 0, 0
-	for r := range t.from(q, domain, name) {
-		if scanned == maxScanned {
-			return encodeToken(last), nil
+	for r := range t.after(after) {
+		if q.Domain != "" && (r.domain.domain != q.Domain || !strings.HasPrefix(printed(r.name()), q.Prefix)) {
+			break
 		}
-		scanned++
-		if q.Plan != "" && (r.Plan() != q.Plan || !r.givesPlan(q.Now)) || q.Blocked && !r.blocks(q.Now) || q.Now != 0 && r.isOver(q.Now) {
-			last = r
-			continue
-		}
-		if taken == q.Max || !take(r.assignment()) {
-			if last == nil {
+		isSelected := q.selects(r)
+		if scanned == maxScanned || isSelected && (taken == q.Max || !take(r.assignment())) {
+			if last == after {
 				return q.After, nil
 			}
 			return encodeToken(last), nil
 		}
-		taken++
+		if scanned++; isSelected {
+			taken++
+		}
 		last = r
 	}
 	return "", nil
 }
 
-// All returns all assignments, in the order of Each. Concurrent changes may or may not be
-// included.
-func (t *Table) All() iter.Seq[*Assignment] {
-	return func(yield func(*Assignment) bool) {
-		for r := range t.from(Query{}, "", "") {
-			if !yield(r.assignment()) {
-				return
-			}
-		}
-	}
-}
+// All returns all assignments, in the order of Each, without changes that are made
+// meanwhile.
+func (t *Table) All() iter.Seq[*Assignment] { return t.where(func(*record) bool { return true }) }
 
-// Ended returns the assignments that have ended by now, in microseconds since the Unix
-// epoch, as All does. It makes no garbage of the others, which may be many.
+// Ended returns the assignments of which nothing is left at a time, in microseconds since
+// the Unix epoch, as All does. It makes no garbage of the others, which may be many.
 func (t *Table) Ended(now int64) iter.Seq[*Assignment] {
+	return t.where(func(r *record) bool { return r.isOver(now) })
+}
+
+func (t *Table) where(isWanted func(*record) bool) iter.Seq[*Assignment] {
 	return func(yield func(*Assignment) bool) {
-		for r := range t.from(Query{}, "", "") {
-			if r.isOver(now) && !yield(r.assignment()) {
+		for r := range t.after(pivot("", "\x00")) {
+			if isWanted(r) && !yield(r.assignment()) {
 				return
 			}
 		}
 	}
 }
 
-// from returns the records of a query's domain and prefix, in order, after the one with a
-// domain and name.
-func (t *Table) from(q Query, domain, name string) iter.Seq[*record] {
-	domains := []string{q.Domain}
-	if q.Domain == "" {
-		domains = slices.Sorted(maps.Keys(*t.domains.Load()))
-	}
+// after returns the records after one, in order, as they are now.
+func (t *Table) after(first *record) iter.Seq[*record] {
+	t.mu.Lock()
+	now := t.ordered.Clone()
+	t.mu.Unlock()
 	return func(yield func(*record) bool) {
-		for _, d := range domains {
-			if d < domain {
-				continue
-			}
-			// No name is the prefix with no entries, and all that begin with the prefix
-			// come after that.
-			after := pivot(d, q.Prefix+"\x00")
-			if d == domain && name != "" {
-				if p := pivot(d, name); before(after, p) {
-					after = p
-				}
-			}
-			for r := range t.chunks(after) {
-				if r.domain.domain != d || !strings.HasPrefix(printedOf(r.name()), q.Prefix) {
-					break
-				}
-				if !yield(r) {
-					return
-				}
-			}
-		}
+		now.AscendGreaterOrEqual(first, func(r *record) bool { return !before(first, r) || yield(r) })
 	}
 }
 
 // pivot returns a record to compare with.
 func pivot(domain, name string) *record {
-	return &record{domain: &DomainTable{domain: domain}, text: string([]byte{byte(len(name) >> 8), byte(len(name))}) + name}
+	return &record{domain: &DomainTable{domain: domain}, text: mark + name}
 }
 
-// chunks returns the records after one, in order. It holds the lock while it collects
-// some hundreds.
-func (t *Table) chunks(after *record) iter.Seq[*record] {
-	const maxChunk = 256
-	return func(yield func(*record) bool) {
-		for {
-			chunk := t.chunk(after, maxChunk)
-			for _, r := range chunk {
-				if !yield(r) {
-					return
-				}
-			}
-			if len(chunk) < maxChunk {
-				return
-			}
-			after = chunk[maxChunk-1]
+// before is the order of Each.
+func before(a, b *record) bool {
+	if a.domain != b.domain {
+		if c := strings.Compare(a.domain.domain, b.domain.domain); c != 0 {
+			return c < 0
 		}
 	}
+	return compareNames(a.name(), b.name()) < 0
 }
 
-// chunk returns the first records after one.
-func (t *Table) chunk(after *record, maxRecords int) []*record {
-	chunk := make([]*record, 0, maxRecords)
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	t.ordered.AscendGreaterOrEqual(after, func(r *record) bool {
-		if before(after, r) {
-			chunk = append(chunk, r)
-		}
-		return len(chunk) < maxRecords
-	})
-	return chunk
-}
-
-// A token is the domain and the name of the last assignment of a page.
+// A token is the domain, a mark and the name of the last assignment of a page.
 
 func encodeToken(r *record) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(r.domain.domain + "\x00" + r.name()))
+	return base64.RawURLEncoding.EncodeToString([]byte(r.domain.domain + mark + r.name()))
 }
 
-func decodeToken(token string) (domain, name string, _ error) {
-	if token == "" {
-		return "", "", nil
-	}
+func decodeToken(token string) (*record, error) {
 	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil {
-		return "", "", ErrPageToken
+	domain, name, _ := strings.Cut(string(text), mark)
+	if err != nil || name == "" {
+		return nil, ErrPageToken
 	}
-	// Both may contain any characters, so it is read from its end, like names.
-	size := nameSize(text)
-	at := len(text) - size - 1
-	if size == 0 || at < 0 || text[at] != 0 {
-		return "", "", ErrPageToken
-	}
-	return string(text[:at]), string(text[at+1:]), nil
+	return pivot(domain, name), nil
 }

@@ -1,7 +1,6 @@
 package assign
 
 import (
-	"encoding/binary"
 	"hash/maphash"
 	"maps"
 	"strings"
@@ -18,34 +17,31 @@ import (
 type Found struct {
 	// Blocked belongs to the descriptor's shortest beginning that is blocked, or is nil.
 	Blocked *Held
-	// Own belongs to exactly the entries, or is nil. A part of it other than the block is
-	// in force at the time Now, in microseconds since the Unix epoch; perhaps not all
-	// are.
+	// Own belongs to exactly the entries, or is nil. Some part of it other than the block
+	// is in force.
 	Own *Held
-	Now int64
 	// Plan belongs to the longest beginning with a plan in force, including the entries
 	// themselves, or is nil.
 	Plan *Held
+	// Now is the time of all this, in microseconds since the Unix epoch; 0 if nothing
+	// found has an end.
+	Now int64
 }
 
 // Table holds assignments in memory, at most 190 bytes each for subjects of usual length
-// whose parts end together, and 70 more with numbers for one limit. Its methods may be
+// without temporary layers, and 70 more with numbers for one limit. Its methods may be
 // called concurrently.
 type Table struct {
 	// domains are those with assignments. The map never changes: a new domain makes a new
 	// map.
 	domains atomic.Pointer[map[string]*DomainTable]
 
-	// generation counts changes.
-	generation atomic.Uint64
-
-	// mu guards the fields below, and is held by whoever changes a domain.
+	// mu guards the fields below, and is held while a domain changes.
 	mu sync.RWMutex
 	// ordered has all assignments in the order of Each.
 	ordered *btree.BTreeG[*record]
-	name    []byte // for the name of a subject, or the text of a record
-	puts    int    // calls of Put
 
+	puts    atomic.Uint64 // calls of Put
 	filling atomic.Pointer[func()]
 }
 
@@ -74,40 +70,26 @@ func (t *Table) Domain(name string) *DomainTable { return (*t.domains.Load())[na
 type record struct {
 	Held
 	domain *DomainTable
-	// text is the length of the subject's name in two bytes, that name (see appendName),
-	// and the ETag.
+	// text is the ETag, a mark and the subject's name (see appendName).
 	text string
+	// made and at are of the base.
 	made unique.Handle[made]
 	at   int64
 }
 
-// made is who made an assignment, and why.
+// made is who changed a base last, and why.
 type made struct{ by, reason string }
 
-// lengthOfName returns the length in bytes of the name in a record's text.
-func lengthOfName(text string) int { return int(text[0])<<8 | int(text[1]) }
+func (r *record) etag() string { return r.text[:strings.Index(r.text, mark)] }
+func (r *record) name() string { return r.text[strings.Index(r.text, mark)+len(mark):] }
 
-// appendText appends the text of a record.
-func appendText(dst []byte, entries []bucket.Entry, etag string) []byte {
-	start := len(dst)
-	dst = appendName(append(dst, 0, 0), entries)
-	binary.BigEndian.PutUint16(dst[start:], uint16(len(dst)-start-2))
-	return append(dst, etag...)
-}
-
-func (r *record) name() string { return r.text[2 : 2+lengthOfName(r.text)] }
-func (r *record) etag() string { return r.text[2+lengthOfName(r.text):] }
-
-// assignment returns what r says. It shares r's strings.
+// assignment returns what r says. It shares r's strings and layers.
 func (r *record) assignment() *Assignment {
-	terms, made := r.terms(), r.made.Value()
+	made := r.made.Value()
 	return &Assignment{
 		Subject: Subject{Domain: r.domain.domain, Entries: entriesOf(r.name())},
-		Terms:   terms,
-		Ends:    r.endsOf(terms),
-		Reason:  made.reason,
-		By:      made.by,
-		At:      r.at,
+		Base:    Layer{Terms: r.baseTerms(), Reason: made.reason, By: made.by, At: r.at},
+		Layers:  r.layers(),
 		ETag:    r.etag(),
 	}
 }
@@ -138,6 +120,14 @@ type shard struct {
 	_       [32]byte // so that two locks do not share a cache line
 }
 
+func newDomainTable(domain string) *DomainTable {
+	d := &DomainTable{domain: strings.Clone(domain), seed: maphash.MakeSeed()}
+	for i := range d.shards {
+		d.shards[i].records = make(map[string]*record)
+	}
+	return d
+}
+
 // Find returns what is assigned to a descriptor with these entries and has not ended. now
 // is called only if something found has an end. It does one lookup for each number of
 // entries for which the domain has assignments.
@@ -150,64 +140,45 @@ func (d *DomainTable) Find(entries []bucket.Entry, now func() int64) Found {
 		wanted |= sizes >> MaxEntries & (1 << (n - 1))
 	}
 	var room [256]byte
-	var ends [MaxEntries]entryEnds
-	text := room[:0]
-	moment := int64(-1)
+	name := room[:0]
 	for i := 0; wanted>>i != 0; i++ {
-		text, ends[i] = appendEntry(text, entries[i], i)
-		if len(text) > maxName {
+		name = appendEntry(name, entries[i], i == 0)
+		if len(name) > maxName {
 			break
 		}
 		if wanted>>i&1 == 0 {
 			continue
 		}
-		length := len(text)
-		text = appendEnds(text, ends[:i+1])
-		r := d.record(text)
-		text = text[:length]
+		r := d.record(append(name, byte(i+1)))
 		if r == nil {
 			continue
 		}
-		if moment < 0 && r.mayEnd() {
-			moment = now()
+		if f.Now == 0 && len(r.layers()) > 0 {
+			f.Now = now()
 		}
-		if f.Blocked == nil && r.blocks(moment) {
+		if f.Blocked == nil && r.blocks(f.Now) {
 			f.Blocked = &r.Held
 		}
-		if r.givesPlan(moment) {
+		if r.Plan(f.Now) != "" {
 			f.Plan = &r.Held
 		}
-		if i == n-1 && r.live(moment) {
-			f.Own, f.Now = &r.Held, moment
+		if i == n-1 && r.gives(f.Now) {
+			f.Own = &r.Held
 		}
 	}
 	return f
 }
 
+func (d *DomainTable) shard(name []byte) *shard {
+	return &d.shards[maphash.Bytes(d.seed, name)%shards]
+}
+
 func (d *DomainTable) record(name []byte) *record {
-	s := &d.shards[maphash.Bytes(d.seed, name)%shards]
+	s := d.shard(name)
 	s.mu.RLock()
 	r := s.records[string(name)]
 	s.mu.RUnlock()
 	return r
-}
-
-// put adds a record, or removes the one with a name if r is nil, and returns the previous
-// one.
-func (d *DomainTable) put(name string, r *record) *record {
-	s := &d.shards[maphash.String(d.seed, name)%shards]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.records[name]
-	switch {
-	case r == nil:
-		delete(s.records, name)
-	case s.records == nil:
-		s.records = map[string]*record{name: r}
-	default:
-		s.records[name] = r
-	}
-	return old
 }
 
 // tally counts a record by the number of its entries; by is 1 or -1.
@@ -217,7 +188,7 @@ func (d *DomainTable) tally(r *record, by int) {
 	all, reaching := MaxEntries+size-1, size-1
 	d.count += by
 	d.counts[all] += uint32(by)
-	if said := r.said.Value(); said.blocked || said.plan != "" {
+	if r.reachesLonger() {
 		d.counts[reaching] += uint32(by)
 	}
 	sizes := uint32(0)
@@ -231,37 +202,33 @@ func (d *DomainTable) tally(r *record, by int) {
 
 // Put adds a valid assignment (see Check), or replaces that of its subject.
 func (t *Table) Put(a *Assignment) {
-	if f := t.filling.Load(); t.put(a)%fillingEvery == 0 && f != nil {
+	if f := t.filling.Load(); t.puts.Add(1)%fillingEvery == 0 && f != nil {
 		(*f)()
 	}
-}
-
-// put returns the number of calls so far.
-func (t *Table) put(a *Assignment) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.puts++
-	defer t.generation.Add(1)
 	d := t.Domain(a.Domain)
 	if d == nil {
-		d = &DomainTable{domain: strings.Clone(a.Domain), seed: maphash.MakeSeed()}
+		d = newDomainTable(a.Domain)
 		t.changeDomains(func(domains map[string]*DomainTable) { domains[d.domain] = d })
 	}
-	t.name = appendText(t.name[:0], a.Entries, a.ETag)
 	r := &record{
 		Held:   Hold(a),
 		domain: d,
-		text:   string(t.name),
-		made:   unique.Make(made{by: a.By, reason: a.Reason}),
-		at:     a.At,
+		text:   string(appendName([]byte(a.ETag+mark), a.Entries)),
+		made:   unique.Make(made{by: a.Base.By, reason: a.Base.Reason}),
+		at:     a.Base.At,
 	}
-	old := d.put(r.name(), r)
+	shard := d.shard([]byte(r.name()))
+	shard.mu.Lock()
+	old := shard.records[r.name()]
+	shard.records[r.name()] = r
+	shard.mu.Unlock()
 	t.ordered.ReplaceOrInsert(r)
 	d.tally(r, 1)
 	if old != nil {
 		d.tally(old, -1)
 	}
-	return t.puts
 }
 
 // Delete removes the assignment of a subject if its ETag is etag, or if etag is empty. It
@@ -269,28 +236,21 @@ func (t *Table) put(a *Assignment) int {
 func (t *Table) Delete(s Subject, etag string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.generation.Add(1)
-	d := t.Domain(s.Domain)
-	if d == nil {
-		return false
-	}
-	t.name = appendName(t.name[:0], s.Entries)
-	r := d.record(t.name)
+	r := t.record(s)
 	if r == nil || etag != "" && r.etag() != etag {
 		return false
 	}
-	d.put(r.name(), nil)
+	shard := r.domain.shard([]byte(r.name()))
+	shard.mu.Lock()
+	delete(shard.records, r.name())
+	shard.mu.Unlock()
 	t.ordered.Delete(r)
-	d.tally(r, -1)
-	if d.count == 0 {
+	r.domain.tally(r, -1)
+	if r.domain.count == 0 {
 		t.changeDomains(func(domains map[string]*DomainTable) { delete(domains, s.Domain) })
 	}
 	return true
 }
-
-// Generation changes after each change of what Find returns. A reader that saw the same
-// value before and after has read nothing that was changed in between.
-func (t *Table) Generation() uint64 { return t.generation.Load() }
 
 // changeDomains replaces the domains by a changed copy.
 func (t *Table) changeDomains(change func(map[string]*DomainTable)) {
@@ -299,14 +259,19 @@ func (t *Table) changeDomains(change func(map[string]*DomainTable)) {
 	t.domains.Store(&domains)
 }
 
-// Get returns the assignment of a subject, or nil. It may have ended: see
-// Assignment.Ended.
-func (t *Table) Get(s Subject) *Assignment {
+// record returns the record of a subject, or nil.
+func (t *Table) record(s Subject) *record {
 	d := t.Domain(s.Domain)
 	if d == nil {
 		return nil
 	}
-	r := d.record(appendName(nil, s.Entries))
+	return d.record(appendName(nil, s.Entries))
+}
+
+// Get returns the assignment of a subject, or nil. It may have ended: see
+// Assignment.InForce.
+func (t *Table) Get(s Subject) *Assignment {
+	r := t.record(s)
 	if r == nil {
 		return nil
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
@@ -27,11 +26,13 @@ func subject(domain string, entries ...string) assign.Subject {
 }
 
 func plan(name string, s assign.Subject) *assign.Assignment {
-	return &assign.Assignment{Subject: s, Terms: assign.Terms{Plan: name}, ETag: "1"}
+	return &assign.Assignment{Subject: s, Base: assign.Layer{Terms: assign.Terms{Plan: name}}, ETag: "1"}
 }
 
-func blocked(s assign.Subject) *assign.Assignment {
-	return &assign.Assignment{Subject: s, Terms: assign.Terms{Blocked: true}, ETag: "1"}
+// on returns an assignment with a temporary layer on top.
+func on(a *assign.Assignment, terms assign.Terms, until int64) *assign.Assignment {
+	a.Layers = append(a.Layers, assign.Layer{Terms: terms, Until: until})
+	return a
 }
 
 // says is what Find found, in short.
@@ -42,9 +43,9 @@ func says(f assign.Found) string {
 		held *assign.Held
 	}{{"blocked", f.Blocked}, {"own", f.Own}, {"plan", f.Plan}} {
 		if p.held != nil {
-			text := p.name + " by " + p.held.Plan()
+			text := p.name + " by " + p.held.Plan(f.Now)
 			if p.name == "blocked" {
-				text += fmt.Sprint(p.held.BlockEnd())
+				text += fmt.Sprint(p.held.BlockEnd(f.Now))
 			}
 			parts = append(parts, text)
 		}
@@ -64,19 +65,17 @@ func listed(table *assign.Table, q assign.Query) (page []*assign.Assignment, nex
 func TestFindTakesTheShortestBlockAndTheLongestPlan(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()
-	until := func(a *assign.Assignment, until int64) *assign.Assignment { a.PlanUntil = until; return a }
-	blockedUntil := func(a *assign.Assignment, until int64) *assign.Assignment {
-		a.Blocked, a.BlockedUntil = true, until
-		return a
-	}
+	nothing := func(s assign.Subject) *assign.Assignment { return &assign.Assignment{Subject: s} }
+	block, plans := assign.Terms{Blocked: true}, func(name string) assign.Terms { return assign.Terms{Plan: name} }
 	for _, a := range []*assign.Assignment{
 		plan("pro", subject("api", "tenant=acme")),
-		until(plan("trial", subject("api", "tenant=acme", "user=ann")), 100),
-		blockedUntil(blocked(subject("api", "tenant=acme", "user=bob")), 50),
-		blockedUntil(blocked(subject("api", "tenant=acme", "user=bob", "path=/")), 80),
-		blockedUntil(until(plan("gone", subject("api", "tenant=acme", "user=dan")), 40), 60),
-		blockedUntil(until(plan("back", subject("api", "tenant=acme", "user=eve")), 60), 40),
-		{Subject: subject("api", "tenant=acme", "user=cid"), Terms: assign.Terms{Unlimited: true}},
+		on(nothing(subject("api", "tenant=acme", "user=ann")), plans("trial"), 100),
+		on(nothing(subject("api", "tenant=acme", "user=bob")), block, 50),
+		on(nothing(subject("api", "tenant=acme", "user=bob", "path=/")), block, 80),
+		on(on(nothing(subject("api", "tenant=acme", "user=dan")), plans("gone"), 40), block, 60),
+		on(on(nothing(subject("api", "tenant=acme", "user=eve")), plans("back"), 60), block, 40),
+		on(plan("base", subject("api", "tenant=acme", "user=fay")), plans("top"), 50),
+		{Subject: subject("api", "tenant=acme", "user=cid"), Base: assign.Layer{Terms: assign.Terms{Unlimited: true}}},
 	} {
 		table.Put(a)
 	}
@@ -93,11 +92,13 @@ func TestFindTakesTheShortestBlockAndTheLongestPlan(t *testing.T) {
 		{50, []string{"tenant=acme", "user=bob", "path=/"}, "blocked by 80, plan by pro"},
 		{80, []string{"tenant=acme", "user=bob", "path=/"}, "plan by pro"},
 		{39, []string{"tenant=acme", "user=dan"}, "blocked by gone60, own by gone, plan by gone"},
-		{40, []string{"tenant=acme", "user=dan"}, "blocked by gone60, plan by pro"},
+		{40, []string{"tenant=acme", "user=dan"}, "blocked by 60, plan by pro"},
 		{60, []string{"tenant=acme", "user=dan"}, "plan by pro"},
 		{39, []string{"tenant=acme", "user=eve"}, "blocked by back40, own by back, plan by back"},
 		{40, []string{"tenant=acme", "user=eve"}, "own by back, plan by back"},
 		{60, []string{"tenant=acme", "user=eve"}, "plan by pro"},
+		{49, []string{"tenant=acme", "user=fay"}, "own by top, plan by top"},
+		{50, []string{"tenant=acme", "user=fay", "path=/"}, "plan by base"},
 		{10, []string{"tenant=acme", "user=cid"}, "own by , plan by pro"},
 		{10, []string{"tenant=acme", "user=cid", "path=/"}, "plan by pro"},
 		{10, []string{"user=ann", "tenant=acme"}, ""},
@@ -152,6 +153,25 @@ func TestVeryLongDescriptorsHaveNothing(t *testing.T) {
 	}
 }
 
+// A descriptor may have any bytes, those that stand between entries in a name too.
+func TestDescriptorsThatAreNoTextHaveNothing(t *testing.T) {
+	t.Parallel()
+	table := assign.NewTable()
+	table.Put(plan("p", subject("d", "a=b", "c=d")))
+	table.Put(plan("p", subject("d", "a=b")))
+	for _, entries := range [][]bucket.Entry{
+		{{Key: "a", Value: "b / \xffc=\xffd"}},
+		{{Key: "a=\xffb / \xffc", Value: "d"}},
+		{{Key: "a", Value: "b / \xffc=\xffd"}, {Key: "c", Value: "d"}},
+		{{Key: "a", Value: "b\xff"}},
+		{{Key: "a", Value: "b\x01"}},
+	} {
+		if got := says(table.Domain("d").Find(entries, nil)); got != "" {
+			t.Errorf("%q: got %q", entries, got)
+		}
+	}
+}
+
 // model is a table that is slow and obviously right.
 type model map[string]*assign.Assignment
 
@@ -164,25 +184,32 @@ func (m model) find(domain string, entries []bucket.Entry, now int64) string {
 		if left == nil {
 			continue
 		}
-		if blocked == nil && left.Blocked {
-			blocked = a
+		now := left.Now()
+		if blocked == nil && now.Blocked {
+			blocked = left
 		}
-		if left.Plan != "" {
-			plan = a
+		if now.Plan != "" {
+			plan = left
 		}
-		if n == len(entries) && left.HasMore() {
-			own = a
+		if n == len(entries) && now.HasMore() {
+			own = left
 		}
 	}
 	var parts []string
 	if blocked != nil {
-		parts = append(parts, fmt.Sprint("blocked by ", blocked.Plan, blocked.BlockedUntil))
+		end := int64(0)
+		for _, l := range blocked.Layers {
+			if l.Blocked {
+				end = l.Until
+			}
+		}
+		parts = append(parts, fmt.Sprint("blocked by ", blocked.Now().Plan, end))
 	}
 	if own != nil {
-		parts = append(parts, "own by "+own.Plan)
+		parts = append(parts, "own by "+own.Now().Plan)
 	}
 	if plan != nil {
-		parts = append(parts, "plan by "+plan.Plan)
+		parts = append(parts, "plan by "+plan.Now().Plan)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -197,28 +224,25 @@ func randomSubject(r *rand.Rand) assign.Subject {
 }
 
 func randomAssignment(r *rand.Rand) *assign.Assignment {
-	a := &assign.Assignment{Subject: randomSubject(r), ETag: fmt.Sprint(r.IntN(1000)), By: "b", Reason: fmt.Sprint(r.IntN(5))}
-	end := func() int64 {
+	c := assign.Change{Subject: randomSubject(r)}
+	for range 1 + r.IntN(3) {
+		l := assign.Layer{Terms: assign.Terms{Unlimited: r.IntN(4) == 0}, By: "b", Reason: fmt.Sprint(r.IntN(5)), At: 3}
 		if r.IntN(2) == 0 {
-			return 0
+			l.Until = int64(20 * (1 + r.IntN(5)))
 		}
-		return int64(20 * (1 + r.IntN(5)))
-	}
-	if r.IntN(2) == 0 {
-		a.Plan, a.PlanUntil = fmt.Sprint("p", r.IntN(3)), end()
-	}
-	for _, limit := range []string{"", "day"} {
-		if r.IntN(3) == 0 {
-			a.Numbers, a.NumbersUntil = append(a.Numbers, assign.Numbers{Limit: limit, Requests: int64(r.IntN(3))}), append(a.NumbersUntil, end())
+		if r.IntN(2) == 0 {
+			l.Plan = fmt.Sprint("p", r.IntN(3))
 		}
+		for _, limit := range []string{"", "day"} {
+			if r.IntN(3) == 0 {
+				l.Numbers = append(l.Numbers, assign.Numbers{Limit: limit, Requests: int64(r.IntN(3))})
+			}
+		}
+		l.Blocked = !l.HasMore() || r.IntN(4) == 0
+		c.Set = append(c.Set, l)
 	}
-	if r.IntN(4) == 0 {
-		a.Unlimited, a.UnlimitedUntil = true, end()
-	}
-	if !a.HasMore() || r.IntN(4) == 0 {
-		a.Blocked, a.BlockedUntil = true, end()
-	}
-	*a = a.Canonical()
+	_, a, _ := c.Apply(nil, 1)
+	a.Stamp(fmt.Sprint(r.IntN(1000)), 5)
 	return a
 }
 
@@ -269,18 +293,20 @@ func checkOwn(t *testing.T, table *assign.Table, s assign.Subject, want *assign.
 		return
 	}
 	f := d.Find(s.Entries, func() int64 { return now })
-	if want.HasMore() != (f.Own != nil) {
+	terms := want.Now()
+	if terms.HasMore() != (f.Own != nil) {
 		t.Fatalf("of %+v at %d: got %+v", want, now, f.Own)
 	}
 	if f.Own == nil {
 		return
 	}
-	if f.Own.Frees(f.Now) != want.Unlimited {
-		t.Fatalf("of %+v at %d: it frees %t", want, now, !want.Unlimited)
+	if f.Own.Frees(f.Now) != terms.Unlimited {
+		t.Fatalf("of %+v at %d: it frees %t", want, now, !terms.Unlimited)
 	}
 	for _, limit := range []string{"", "day", "none"} {
-		i := slices.IndexFunc(want.Numbers, func(n assign.Numbers) bool { return n.Limit == limit })
-		if got, ok := f.Own.NumbersOf(limit, f.Now); ok != (i >= 0) || ok && got != want.Numbers[i] {
+		i := slices.IndexFunc(terms.Numbers, func(n assign.Numbers) bool { return n.Limit == limit })
+		got, ok := f.Own.NumbersOf(limit, f.Now)
+		if ok != (i >= 0) || ok && (got != terms.Numbers[i] || !f.Own.MayChangeLimits()) {
 			t.Fatalf("of %+v at %d: the numbers of %q are %v", want, now, limit, got)
 		}
 	}
@@ -301,10 +327,12 @@ func checkList(t *testing.T, r *rand.Rand, table *assign.Table, m model) {
 	counts := map[string]int{}
 	for _, a := range m {
 		counts[a.Domain]++
-		if (q.Domain == "" || a.Domain == q.Domain) && strings.HasPrefix(assign.Print(a.Entries), q.Prefix) &&
-			(q.Plan == "" || a.Plan == q.Plan && (a.PlanUntil == 0 || a.PlanUntil > q.Now)) && (!q.Blocked || a.Blocked && (a.BlockedUntil == 0 || a.BlockedUntil > q.Now)) && (q.Now == 0 || !a.Ended(q.Now)) {
-			want = append(want, a)
+		left := a.InForce(q.Now)
+		if left == nil || q.Domain != "" && a.Domain != q.Domain || !strings.HasPrefix(assign.Print(a.Entries), q.Prefix) ||
+			q.Plan != "" && left.Now().Plan != q.Plan || q.Blocked && !left.Now().Blocked {
+			continue
 		}
+		want = append(want, a)
 	}
 	byPrint := func(a, b *assign.Assignment) int {
 		return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(assign.Print(a.Entries), assign.Print(b.Entries)), slices.Compare(flat(a), flat(b)))
@@ -350,16 +378,19 @@ func TestEndedAreThoseThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()
 	for i := range 1000 {
-		until := int64(0)
-		if i%3 == 0 {
-			until = int64(1 + i)
+		a := plan("p", subject("d", fmt.Sprintf("a=%03d", i)))
+		if i%3 < 2 {
+			a = on(a, assign.Terms{Blocked: true}, int64(1+i))
 		}
-		table.Put(&assign.Assignment{Subject: subject("d", fmt.Sprintf("a=%03d", i)), Terms: assign.Terms{Plan: "p"}, Ends: assign.Ends{PlanUntil: until}})
+		if i%3 == 0 {
+			a.Base = assign.Layer{}
+		}
+		table.Put(a)
 	}
 	n := 0
 	for a := range table.Ended(501) {
-		if !a.Ended(501) {
-			t.Errorf("%v ends at %d", a.Entries, a.PlanUntil)
+		if a.InForce(501) != nil {
+			t.Errorf("%v has not ended", a)
 		}
 		n++
 	}
@@ -377,7 +408,7 @@ func TestPagesOfAnyCharacters(t *testing.T) {
 		for _, entry := range []string{"k=v", "k\x00=\x00", "\x00=\x1b / k=\u202e"} {
 			s := subject(domain, entry)
 			want = append(want, s)
-			table.Put(&assign.Assignment{Subject: s, Terms: assign.Terms{Plan: "p"}})
+			table.Put(plan("p", s))
 		}
 	}
 	got := map[string]int{}
@@ -427,11 +458,11 @@ func TestLongPrefixesChooseNothing(t *testing.T) {
 	table.Put(plan("p", subject("d", "tenant=other"))) // which needs the lock
 }
 
-// A page looks at some of many, and goes on from there.
+// A page reads some of many, and the next goes on from there.
 func TestPagesOfFewAmongManyAreBounded(t *testing.T) {
 	t.Parallel()
 	table := assign.NewTable()
-	const many, maxLooked = 120_000, 50_000
+	const many, maxScanned = 120_000, 50_000
 	for i := range many {
 		table.Put(plan("free", subject("d", fmt.Sprintf("tenant=%06d", i))))
 	}
@@ -449,7 +480,7 @@ func TestPagesOfFewAmongManyAreBounded(t *testing.T) {
 		}
 	}
 	if want := []int{0, 1, 0}; !slices.Equal(sizes, want) {
-		t.Errorf("%d among %d: pages of %v, want %v, each of which looked at %d", 1, many, sizes, want, maxLooked)
+		t.Errorf("%d among %d: pages of %v, want %v, each of which reads %d", 1, many, sizes, want, maxScanned)
 	}
 }
 
@@ -497,8 +528,8 @@ func fill(table *assign.Table, n int) { fillWith(table, n, func(*assign.Assignme
 func fillWith(table *assign.Table, n int, change func(*assign.Assignment, int)) {
 	for i := range n {
 		a := plan([]string{"free", "pro", "gold"}[i%3], subject("api", fmt.Sprintf("tenant=acme-%06d", i)))
-		a.Reason, a.By = fmt.Sprint("ticket ", i%1000), "ann@example.com"
-		a.At, a.ETag = 1780000000000000+int64(i), fmt.Sprintf("%d-0", 1780000000000+i)
+		a.Base.Reason, a.Base.By = fmt.Sprint("ticket ", i%1000), "ann@example.com"
+		a.Stamp(fmt.Sprintf("%d-0", 1780000000000+i), 1780000000000000+int64(i))
 		change(a, i)
 		table.Put(a)
 	}
@@ -536,11 +567,11 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkFindParts finds assignments whose parts have different ends.
-func BenchmarkFindParts(b *testing.B) {
+// BenchmarkFindLayers finds assignments with a temporary layer.
+func BenchmarkFindLayers(b *testing.B) {
 	table := assign.NewTable()
 	fillWith(table, 1000, func(a *assign.Assignment, _ int) {
-		a.Numbers, a.NumbersUntil = []assign.Numbers{{Limit: "month", Requests: 500}}, []int64{1_790_000_000_000_000}
+		on(a, assign.Terms{Numbers: []assign.Numbers{{Limit: "month", Requests: 500}}}, 1_790_000_000_000_000)
 	})
 	entries := subject("api", "tenant=acme-000500").Entries
 	now := func() int64 { return 1_780_000_000_000_000 }
@@ -570,14 +601,42 @@ func BenchmarkListPage(b *testing.B) {
 	}
 }
 
-func TestTableSaysThatItIsFilled(t *testing.T) {
+func TestTableReportsThatItIsFilled(t *testing.T) {
 	t.Parallel()
-	table, told := assign.NewTable(), 0
-	table.OnFilling(func() { told++ })
+	table, reports := assign.NewTable(), 0
+	table.OnFilling(func() { reports++ })
 	for i := range 2500 {
-		table.Put(&assign.Assignment{Subject: assigntest.Subject("api", fmt.Sprint(i)), Terms: assign.Terms{Plan: "p"}})
+		table.Put(plan("p", subject("api", fmt.Sprint("a=", i))))
 	}
-	if told != 2 {
-		t.Errorf("told %d times of 2,500 assignments, want 2", told)
+	if reports != 2 {
+		t.Errorf("%d reports of 2,500 assignments, want 2", reports)
+	}
+}
+
+// A decision finds what is assigned without garbage.
+func TestFindAllocatesNothing(t *testing.T) {
+	table := assign.NewTable()
+	fillWith(table, 10, func(a *assign.Assignment, i int) {
+		a.Base.Numbers = []assign.Numbers{{Limit: "day", Requests: 5}}
+		if i == 5 {
+			on(a, assign.Terms{Plan: "gold", Blocked: true, Numbers: []assign.Numbers{{Limit: "month", Requests: 500}}}, 1_790_000_000_000_000)
+		}
+	})
+	now := func() int64 { return 1_780_000_000_000_000 }
+	for i := range 10 {
+		entries := subject("api", fmt.Sprintf("tenant=acme-%06d", i), "user=ann").Entries
+		n := testing.AllocsPerRun(100, func() {
+			for size := range 3 {
+				f := table.Domain("api").Find(entries[:size], now)
+				if f.Own != nil {
+					f.Own.NumbersOf("day", f.Now)
+					f.Own.NumbersOf("month", f.Now)
+					f.Own.Frees(f.Now)
+				}
+			}
+		})
+		if n != 0 {
+			t.Errorf("of number %d there are %v allocations", i, n)
+		}
 	}
 }

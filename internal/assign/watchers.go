@@ -8,42 +8,37 @@ import (
 // Watchers are the watchers of a store's records. The zero Watchers has none, and its
 // methods may be called concurrently.
 type Watchers struct {
-	mu  sync.Mutex
-	all map[*watcher]struct{}
+	mu sync.Mutex
+	// all has what each watcher calls, by the function that ends its watch.
+	all map[*context.CancelFunc]func(Record) bool
 }
 
-type watcher struct {
-	tell func(Record) bool
-	end  context.CancelFunc
-}
-
-// Watch calls tell for every record from now on, until ctx ends or tell returns
-// false, as a Store does.
-func (w *Watchers) Watch(ctx context.Context, tell func(Record) bool) error {
+// Watch calls each for every record from now on, until ctx ends or each returns false, as
+// a Store does.
+func (w *Watchers) Watch(ctx context.Context, each func(Record) bool) error {
 	ended, end := context.WithCancel(ctx)
 	defer end()
-	me := &watcher{tell, end}
 	w.mu.Lock()
 	if w.all == nil {
-		w.all = make(map[*watcher]struct{})
+		w.all = make(map[*context.CancelFunc]func(Record) bool)
 	}
-	w.all[me] = struct{}{}
+	w.all[&end] = each
 	w.mu.Unlock()
 	<-ended.Done()
 	w.mu.Lock()
-	delete(w.all, me)
+	delete(w.all, &end)
 	w.mu.Unlock()
 	return ctx.Err()
 }
 
-// Tell tells all watchers of a record.
-func (w *Watchers) Tell(r Record) {
+// Notify passes a record to all watchers.
+func (w *Watchers) Notify(r Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for me := range w.all {
-		if !me.tell(r) {
-			delete(w.all, me)
-			me.end()
+	for end, each := range w.all {
+		if !each(r) {
+			delete(w.all, end)
+			(*end)()
 		}
 	}
 }

@@ -11,7 +11,8 @@ const MaxKey = 200
 
 // Entry is one (key, value) pair of a descriptor, as a caller sent it.
 type Entry struct {
-	Key, Value string
+	Key   string `json:"key"`
+	Value string `json:"value"`
 }
 
 // AppendSubject appends the text that names a descriptor of a domain:

@@ -3,7 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +21,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
 	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
-	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
 // assignments are the store of assignments, and what is known about it.
@@ -76,28 +78,24 @@ func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hoo
 	if err != nil {
 		return err
 	}
-	store, err := redislog.New(conn, redislog.Options{
-		ID:        e.fleet.ID(),
-		Name:      ownaddress.Of(s.GRPC),
-		CachePath: s.Assignments.CachePath,
-		Where: redislog.Where{Mode: string(s.Redis.Mode), Addresses: s.Redis.Addresses, Master: s.Redis.SentinelMaster,
-			Database: s.Redis.Database, Prefix: s.Redis.Prefix},
-		Awaited:        e.awaited,
-		CaughtUp:       e.fleet.Tenure().Regain,
-		Old:            e.old,
-		HashTags:       s.Redis.HashTags,
-		Tags:           func(n int) []string { return script.NewTags(n) },
+	store := redislog.New(conn, redislog.Options{
+		Name:           ownaddress.Of(s.GRPC),
+		CachePath:      s.Assignments.CachePath,
+		Where:          whereOf(s.Redis),
 		MaxRecords:     s.Assignments.MaxRecords,
 		MaxAssignments: s.Assignments.Max,
 		Hooks:          hooks,
 		Log:            log,
 	})
-	if err != nil {
-		return errors.Join(err, conn.Close())
-	}
-	e.fleet.Tenure().OnRegain(store.CatchUp)
 	a.Store, a.redis, a.log = store, conn, store
+	e.change = store.Change
 	return nil
+}
+
+// whereOf says which Redis, and which prefix in it, holds the assignments.
+func whereOf(r settings.Redis) string {
+	addresses := slices.Sorted(slices.Values(r.Addresses))
+	return fmt.Sprintf("%s %s master %q, database %d, prefix %q", r.Mode, strings.Join(addresses, ","), r.SentinelMaster, r.Database, r.Prefix)
 }
 
 // close closes the store.
@@ -119,7 +117,7 @@ func (a *assignments) show(metrics prometheus.Registerer) {
 		Name: "ratelimitd_assignments_loaded",
 		Help: "1 once this daemon has had all assignments; 0 before. It decides nothing then, or without Redis by those that it has.",
 	}, func() float64 { return oneIf(a.Loaded()) })
-	leftOut := func(kind string, of func(all, blocks int) int) {
+	leftOut := func(kind string, of func(blocks, others int64) int64) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "ratelimitd_assignments_left_out",
 			Help:        "About how many assignments are in Redis and not in this daemon, since there are more than assignments.max. Their subjects get what the limits files say.",
@@ -131,11 +129,11 @@ func (a *assignments) show(metrics prometheus.Registerer) {
 			return float64(of(a.log.LeftOut()))
 		})
 	}
-	leftOut("block", func(_, blocks int) int { return blocks })
-	leftOut("other", func(all, blocks int) int { return all - blocks })
+	leftOut("block", func(blocks, _ int64) int64 { return blocks })
+	leftOut("other", func(_, others int64) int64 { return others })
 	factory.NewCounterFunc(prometheus.CounterOpts{
-		Name: "ratelimitd_assignments_losses_total",
-		Help: "How often this daemon found that Redis had lost assignments. Those that it has stay in force.",
+		Name: "ratelimitd_assignments_lost_changes_total",
+		Help: "Changes of assignments that this daemon had in force and that Redis has lost. The log names their subjects: make them again.",
 	}, func() float64 { lost, _ := a.losses(); return float64(lost) })
 	factory.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ratelimitd_assignments_restored_total",
@@ -143,8 +141,9 @@ func (a *assignments) show(metrics prometheus.Registerer) {
 	}, func() float64 { _, restored := a.losses(); return float64(restored) })
 }
 
-// losses returns how often Redis had lost assignments, and how many were put back.
-func (a *assignments) losses() (losses, restored uint64) {
+// losses returns how many changes Redis has lost, and how many assignments this daemon has
+// put back.
+func (a *assignments) losses() (changes, restored int64) {
 	if a.log == nil {
 		return 0, 0
 	}
@@ -219,7 +218,7 @@ func (a *assignments) await(ctx context.Context, e *engine, log *slog.Logger) {
 	for !a.Loaded() {
 		waited := time.Since(began)
 		if a.log != nil && waited > answersSoon && a.log.HasSnapshot() {
-			log.Warn("assignments are those of the snapshot until Redis has all of them again; answers are marked as degraded until then")
+			log.Warn("assignments are those of the snapshot until Redis has all of them again")
 			break
 		}
 		if a.log != nil && (waited > loadsWithin || a.log.IsForbidden() || waited > answersSoon && e.store.Ping(ctx) != nil) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
@@ -32,7 +31,10 @@ type engine struct {
 	many     decide.ManyTaker   // nil without Redis
 	fallback *fallback.Fallback // nil without Redis
 	fleet    *fleet.Membership  // nil without Redis
-	redis    *redisconn.Conn    // nil without Redis
+	// change returns the last change of assignments that was followed. It is set once
+	// these are open.
+	change func() string
+	redis  *redisconn.Conn // nil without Redis
 	// refusal returns why Redis will not decide for this daemon. It is nil
 	// without Redis.
 	refusal func(context.Context) error
@@ -55,7 +57,9 @@ func newEngine(version string, s settings.Settings, live *rules.Live, tracer *tr
 		return nil, err
 	}
 	e := &engine{redis: redis}
-	e.fleet = fleet.New(fleet.Register{Redis: e.redis}, fleetOptions(version, s, live, log))
+	o := fleetOptions(version, s, live, log)
+	o.Change = func() string { return e.change() }
+	e.fleet = fleet.New(fleet.Register{Redis: e.redis}, o)
 	showFleet(metrics, e.fleet)
 	replicas := e.fleet.Size
 	if n := s.Failure.Replicas; n > 0 {
@@ -161,30 +165,6 @@ func (e *engine) daemonIDs(ctx context.Context) ([]string, error) {
 		ids[i] = d.ID
 	}
 	return ids, err
-}
-
-// awaited returns the daemons that changes of assignments wait for.
-func (e *engine) awaited(ctx context.Context) (redislog.Awaited, error) {
-	a, err := e.fleet.Awaited(ctx)
-	all := redislog.Awaited{IDs: a.IDs, Lacks: a.Lacks, IsMoved: a.IsMoved}
-	for _, d := range a.Old {
-		all.Mute = append(all.Mute, d.ID)
-	}
-	return all, err
-}
-
-// old returns the daemons of earlier versions, which cannot read all assignments.
-func (e *engine) old(ctx context.Context) (redislog.Old, error) {
-	a, err := e.fleet.Awaited(ctx)
-	return redislog.Old{NoParts: named(a.Old), NoCalendar: named(a.NoZones)}, err
-}
-
-// named returns the addresses and versions of daemons.
-func named(daemons []fleet.Daemon) (names []string) {
-	for _, d := range daemons {
-		names = append(names, d.Address+" (version "+d.Version+")")
-	}
-	return names
 }
 
 func (e *engine) close() error {

@@ -7,6 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
@@ -54,6 +55,7 @@ func (p *parts) options(s settings.Settings) server.Options {
 			Address:        s.Admin.Address,
 			Members:        p.who.members,
 			Assignments:    p.assigned,
+			Relief:         adminapi.Relief{Times: s.Assignments.ReliefTimes, For: s.Assignments.ReliefFor},
 			Daemons:        p.engine.daemons(),
 			AskTop:         p.asked.asker(),
 			Pprof:          s.Admin.Pprof,

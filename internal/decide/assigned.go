@@ -17,7 +17,7 @@ func (asked *Descriptor) assigned(table *assign.DomainTable, hasHolder bool, now
 		found = table.Find(asked.Entries, now)
 		if hasHolder {
 			subject := table.Find(asked.Entries[:len(asked.Entries)-1], now)
-			found.Own, found.Now = subject.Own, subject.Now
+			found.Own, found.Now = subject.Own, max(found.Now, subject.Now)
 		}
 	}
 	return found
@@ -28,9 +28,9 @@ func (asked *Descriptor) assigned(table *assign.DomainTable, hasHolder bool, now
 // default, or it was given a plan that the rule does not have. A plan that is gone from
 // the file, or was misspelt, is replaced by the default, unless unmatched descriptors
 // are denied.
-func (d *Decider) planOf(domain *rules.Domain, plans *rules.Plans, assigned *assign.Held) (plan *rules.Rule, missing bool) {
-	if assigned != nil {
-		if plan := plans.Plan(assigned.Plan()); plan != nil {
+func (d *Decider) planOf(domain *rules.Domain, plans *rules.Plans, found *assign.Found) (plan *rules.Rule, missing bool) {
+	if found.Plan != nil {
+		if plan := plans.Plan(found.Plan.Plan(found.Now)); plan != nil {
 			return plan, false
 		}
 		if d.DeniesUnmatched(domain) {
@@ -47,7 +47,7 @@ func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
 		o.Limits, o.freed = nil, true
 		return
 	}
-	if !own.HasNumbers() && !own.HasCalendar() || len(o.Limits) == 0 {
+	if !own.MayChangeLimits() || len(o.Limits) == 0 {
 		return
 	}
 	start := len(c.overrides)

@@ -59,7 +59,7 @@ func (d *Decider) matchDescriptor(c *Call, i int, assigned *assign.DomainTable) 
 	found := asked.assigned(assigned, o.hasHolder(), d.Now)
 	isUnmatched := o.Rule == nil
 	if !isUnmatched && o.Rule.Plans != nil {
-		o.Rule, isUnmatched = d.planOf(domain, o.Rule.Plans, found.Plan)
+		o.Rule, isUnmatched = d.planOf(domain, o.Rule.Plans, &found)
 	}
 	if o.Rule != nil {
 		c.useLimitsOf(o, o.Rule)
@@ -86,7 +86,7 @@ func (d *Decider) matchDescriptor(c *Call, i int, assigned *assign.DomainTable) 
 		c.refuse(i, Unmatched, 0)
 	}
 	if found.Blocked != nil && !c.IsSettlement {
-		c.refuse(i, Blocked, found.Blocked.BlockEnd())
+		c.refuse(i, Blocked, found.Blocked.BlockEnd(found.Now))
 	}
 	return nil
 }

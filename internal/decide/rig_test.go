@@ -97,5 +97,5 @@ func (r *rig) take(descriptors ...decide.Descriptor) *decide.Call {
 }
 
 func (r *rig) assign(entriesText string, terms assign.Terms) {
-	r.table.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: entries(entriesText)}, Terms: terms, ETag: "1"})
+	r.table.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: entries(entriesText)}, Base: assign.Layer{Terms: terms}, ETag: "1"})
 }

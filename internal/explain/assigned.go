@@ -12,6 +12,7 @@ type Assignment struct {
 	*assign.Assignment
 	// Applies is set if the descriptor gets something else by it.
 	Applies bool
+	terms   assign.Terms // those in force
 }
 
 // assignmentsOf returns the assignments to a descriptor and to its beginnings. One that
@@ -27,13 +28,14 @@ func assignmentsOf(d *decide.Decider, domain string, o *decide.Outcome, x *Descr
 		if a == nil {
 			continue
 		}
-		if a.Plan != "" {
+		terms := a.Now()
+		if terms.Plan != "" {
 			planned = len(found) // the longest beginning with a plan
 		}
-		found = append(found, Assignment{Assignment: a})
+		found = append(found, Assignment{Assignment: a, terms: terms})
 	}
 	if o.Refusal == decide.Blocked {
-		if i := slices.IndexFunc(found, func(a Assignment) bool { return a.Blocked }); i >= 0 {
+		if i := slices.IndexFunc(found, func(a Assignment) bool { return a.terms.Blocked }); i >= 0 {
 			found[i].Applies = true
 		}
 		return found
@@ -45,7 +47,7 @@ func assignmentsOf(d *decide.Decider, domain string, o *decide.Outcome, x *Descr
 	for i := range found {
 		a := &found[i]
 		isOwn := len(a.Entries) == own && (o.IsFreed() || slices.ContainsFunc(x.Limits, func(l Limit) bool { return l.Source == decide.FromAssignment }))
-		givesPlan := i == planned && x.Plan != nil && x.Plan.Plan == a.Plan && o.Own == nil && !o.IsFreed()
+		givesPlan := i == planned && x.Plan != nil && x.Plan.Plan == a.terms.Plan && o.Own == nil && !o.IsFreed()
 		a.Applies = isOwn || givesPlan
 	}
 	return found

@@ -32,7 +32,7 @@ func request(r *decidetest.Rig, descriptors ...decide.Descriptor) *explain.Expla
 }
 
 func put(r *decidetest.Rig, entries string, terms assign.Terms) {
-	r.Assigned.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: decidetest.Entries(entries)}, Terms: terms, ETag: "1"})
+	r.Assigned.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: decidetest.Entries(entries)}, Base: assign.Layer{Terms: terms}, ETag: "1"})
 }
 
 const explained = `domain: d
@@ -256,16 +256,33 @@ func TestUnmatchedIsExplained(t *testing.T) {
 	}
 }
 
-// A block says for how long it denies.
-func TestBlocksEnd(t *testing.T) {
+// Layers on top hide what lies below until they end, and a block says for how long it denies.
+func TestLayersEnd(t *testing.T) {
 	r := newRig(t)
-	r.Assigned.Put(blockUntil("user=x", decidetest.Started.Add(time.Hour)))
-	if x := request(r, decidetest.Asking("user=x,route=/", 1)); x.Allowed || x.RetryAfter != time.Hour || x.Descriptors[0].Verdict != explain.Blocked {
-		t.Errorf("got %s", show(x))
+	layer := func(hours time.Duration, terms assign.Terms) assign.Layer {
+		return assign.Layer{Terms: terms, Until: decidetest.Started.Add(hours * time.Hour).UnixMicro()}
 	}
-	r.Clock.Add(time.Hour.Microseconds())
-	if x := request(r, decidetest.Asking("user=x", 1)); !x.Allowed || len(x.Descriptors[0].Assignments) != 0 {
-		t.Errorf("once it has ended, got %s", show(x))
+	r.Assigned.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: decidetest.Entries("tenant=x")},
+		Base:    assign.Layer{Terms: assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Requests: 50}}}},
+		Layers:  []assign.Layer{layer(2, assign.Terms{Numbers: []assign.Numbers{{Requests: 60}}}), layer(1, assign.Terms{Blocked: true})},
+	})
+	for i, want := range []string{
+		"allowed false by 0/-1 retry 1h0m0s\nblocked, rule tenant, line 7, plan pro\n  2 layers, applies true\n",
+		"allowed true by -1/-1 retry 0s\nallowed, rule tenant, line 7, plan pro\n  1 layers, applies true\n  60",
+		"allowed true by -1/-1 retry 0s\nallowed, rule tenant, line 7, plan pro\n  0 layers, applies true\n  50",
+	} {
+		x := request(r, decidetest.Asking("tenant=x", 1))
+		facts, _, _ := strings.Cut(show(x), "  assignment")
+		a := x.Descriptors[0].Assignments[0]
+		facts += fmt.Sprintf("  %d layers, applies %v\n", len(a.Layers), a.Applies)
+		for _, l := range x.Descriptors[0].Limits {
+			facts += fmt.Sprintf("  %d", l.Requests)
+		}
+		if facts != want || a.Base.Plan != "pro" {
+			t.Errorf("after %d hours, got\n%s\nwant\n%s", i, facts, want)
+		}
+		r.Clock.Add(time.Hour.Microseconds())
 	}
 }
 

@@ -30,19 +30,16 @@ func TestExplainSaysWhatDecideDoes(t *testing.T) {
 	}
 }
 
-// endSome gives some parts an end of their own.
-func endSome(rnd *rand.Rand, a *assign.Assignment, now int64) {
-	end := func(has bool) int64 {
-		if !has || rnd.IntN(2) == 0 {
-			return 0
-		}
-		return now + 1 + rnd.Int64N(20e6)
+// randomAssignment has a base, temporary layers, or both.
+func randomAssignment(rnd *rand.Rand, entries []bucket.Entry, now int64) *assign.Assignment {
+	a := &assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: entries}}
+	if rnd.IntN(3) > 0 {
+		a.Base.Terms = randomTerms(rnd)
 	}
-	a.PlanUntil, a.UnlimitedUntil, a.BlockedUntil = end(a.Plan != ""), end(a.Unlimited), end(a.Blocked)
-	for range a.Numbers {
-		a.NumbersUntil = append(a.NumbersUntil, end(true))
+	for range rnd.IntN(3) {
+		a.Layers = append(a.Layers, assign.Layer{Terms: randomTerms(rnd), Until: now + 1 + rnd.Int64N(20e6)})
 	}
-	*a = a.Canonical()
+	return a
 }
 
 // holdAgainstDecide explains random requests and then decides them, and returns how
@@ -60,10 +57,9 @@ func holdAgainstDecide(t *testing.T, worlds, requests int, change func(*decide.O
 		r := decidetest.NewRig(t, limits, func(o *decide.Options) { o.Modes = modes }, change)
 		for range requests {
 			if rnd.IntN(4) == 0 {
-				d := randomDescriptor(rnd)
-				a := &assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: d.Entries}, Terms: randomTerms(rnd)}
-				endSome(rnd, a, r.Clock.Load())
-				r.Assigned.Put(a)
+				if a := randomAssignment(rnd, randomDescriptor(rnd).Entries, r.Clock.Load()); !a.IsEmpty() {
+					r.Assigned.Put(a)
+				}
 			}
 			r.Clock.Add(rnd.Int64N(3e6))
 			var asked []decide.Descriptor
@@ -242,12 +238,4 @@ func randomDescriptor(r *rand.Rand) decide.Descriptor {
 		d.HitsAddend = cost
 	}
 	return d
-}
-
-// blockUntil is an assignment that blocks until a moment.
-func blockUntil(entries string, until time.Time) *assign.Assignment {
-	return &assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: decidetest.Entries(entries)}, Terms: assign.Terms{Blocked: true}, ETag: "1",
-		Ends: assign.Ends{BlockedUntil: until.UnixMicro()},
-	}
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,38 +22,14 @@ type Daemon struct {
 	// Rules is a fingerprint of the rules in force when it last signed in, see InZones; it
 	// may be empty.
 	Rules string `json:"rules"`
-	// Zones is the version of its time zones. It is empty for daemons of versions that
-	// have none, and where such a daemon has signed in since.
+	// Zones is the version of its time zones.
 	Zones string `json:"zones"`
+	// Change is the ID of the last change of assignments that it had seen; it may be empty.
+	Change string `json:"change,omitempty"`
 	// Started and Seen are when the daemon started and when it last signed in, by the
 	// clock of Redis, to the millisecond.
-	Started time.Time `json:"started"`
-	Seen    time.Time `json:"seen"`
-}
-
-// registration is a Daemon as the script reads and writes it, with times in milliseconds.
-type registration struct {
-	Daemon
-	// Up is the daemon's age, from which the script computes Started.
-	Up      int64 `json:"up"`
-	Started int64 `json:"started"`
-	Seen    int64 `json:"seen"`
-}
-
-func (d Daemon) registration(up time.Duration) ([]byte, error) {
-	return json.Marshal(registration{Daemon: d, Up: max(0, up.Milliseconds())})
-}
-
-// harmless makes any text acceptable to the script, with at most 255 bytes and no control
-// characters.
-func harmless(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, s)
-	return strings.ToValidUTF8(s[:min(len(s), 255)], "")
+	Started time.Time `json:"-"`
+	Seen    time.Time `json:"-"`
 }
 
 // conflictError says why a daemon must not serve.

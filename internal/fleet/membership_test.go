@@ -24,7 +24,8 @@ func TestDaemonsSeeEachOther(t *testing.T) {
 		}
 		one := s.join(fleet.Options{
 			Address: "web-1:8081", Version: "v1.2", Clock: clock.Time,
-			Rules: func() string { return "abc" },
+			Rules:  func() string { return "abc" },
+			Change: func() string { return "7-1" },
 		})
 		two := newFleet(t, o, "web-2:8081")
 		if n := one.Size(); n != 1 {
@@ -44,7 +45,7 @@ func TestDaemonsSeeEachOther(t *testing.T) {
 		}
 		got := m[0]
 		if got.ID == "" || got.ID == m[1].ID || got.Version != "v1.2" || got.HashTags != 32 ||
-			got.StateFormat != 1 || got.Rules != "abc" ||
+			got.StateFormat != 1 || got.Rules != "abc" || got.Change != "7-1" || m[1].Change != "" ||
 			!got.Seen.Equal(at) || at.Sub(got.Started) != 91*time.Second || at.Sub(m[1].Seen) != time.Second {
 			t.Errorf("daemons %+v at %s", m, at)
 		}
@@ -132,22 +133,6 @@ func TestRegisterSurvivesARestart(t *testing.T) {
 	if n := strings.Count(text.String(), "could not sign in"); n != 1 {
 		t.Errorf("within a minute the failure is logged %d times:\n%s", n, text.String())
 	}
-}
-
-// A sign-in that failed does not wait for the time of the next: while Redis was away the
-// daemon's tenure went on to run out.
-func TestFailedSignInIsSoonTriedAgain(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	o := newOptions(redisconn.Single, server.Addr())
-	s := open(t, o)
-	server.Stop()
-	var text asynctest.Buffer
-	one := s.join(fleet.Options{Address: "web-1", Every: time.Hour, Log: slog.New(slog.NewTextHandler(&text, nil))})
-	defer run(one)()
-	asynctest.Eventually(t, "a sign-in fails", func() bool { return strings.Contains(text.String(), "could not sign in") })
-	server.Restart()
-	asynctest.Eventually(t, "it is in the register", func() bool { return strings.Contains(text.String(), "signed in") })
 }
 
 // The first daemon in a register that Redis lost does not count itself alone, also

@@ -6,12 +6,10 @@ import (
 	_ "embed" // the script
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
@@ -19,7 +17,7 @@ import (
 //go:embed fleet.lua
 var source string
 
-var sha = redis.NewScript(source).Hash()
+var script = redisconn.NewScript(source)
 
 // Register is the register of the daemons that share a prefix in Redis.
 type Register struct {
@@ -34,60 +32,37 @@ type Register struct {
 // by Redis's clock. It changes nothing. It fails if Redis does not answer within the
 // connection's timeout.
 func (r Register) Daemons(ctx context.Context) ([]Daemon, time.Time, error) {
-	s, err := r.call(ctx, list, caller{})
+	s, err := r.call(ctx, list, Daemon{}, 0)
 	return s.daemons, s.at, err
 }
-
-// key returns the register's key. Its hash tag is not one of the limits', so it
-// does not depend on their number.
-func (r Register) key() string { return r.Redis.Prefix() + "{~fleet}" }
 
 // action is what the script should do. Each may be run twice.
 type action string
 
 const (
 	join  action = "join"
-	look  action = "look"
+	check action = "check"
 	leave action = "leave"
 	list  action = "list"
 )
 
-// caller is the caller of the script.
-type caller struct {
-	Daemon
-	up time.Duration
-	// roll is the name of the roll that it knows, or empty, and rollAge is for how long
-	// that roll certainly existed.
-	roll    string
-	rollAge time.Duration
-	signIn  uint64 // the number of its sign-in
-}
-
-// call runs the script.
-func (r Register) call(ctx context.Context, what action, by caller) (state, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.Redis.Timeout())
-	defer cancel()
-	own, err := by.registration(by.up)
+// call runs the script for a daemon that has run for up.
+func (r Register) call(ctx context.Context, what action, self Daemon, up time.Duration) (state, error) {
+	registration, err := json.Marshal(self)
 	if err != nil {
 		return state{}, wrap(err)
 	}
-	newRoll := fmt.Sprintf("%016x", rand.Uint64())
-	clock := ""
+	clock, reads := "", ","
 	if r.Clock != nil {
 		clock = strconv.FormatInt(r.Clock(), 10)
 	}
-	send := func(command, script string) ([]any, error) {
-		cmd := redis.NewCmd(ctx, command, script, 2, r.key(), r.key()+"~roll", clock, string(what), own,
-			newRoll, by.roll, max(0, by.rollAge.Milliseconds()), by.signIn)
-		_ = r.Redis.Process(ctx, redisconn.Once{Cmder: cmd}) // cmd has the error too
-		return cmd.Slice()
+	for _, format := range self.Reads {
+		reads += strconv.Itoa(format) + ","
 	}
-	reply, err := send("evalsha", sha)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = send("eval", source)
-	}
+	// The hash tag is not one of the limits', so it does not depend on their number.
+	reply, err := r.Redis.Run(ctx, script, []string{r.Redis.Prefix() + "{~fleet}"}, clock, string(what),
+		max(0, up.Milliseconds()), self.ID, self.HashTags, self.StateFormat, reads, registration).Slice()
 	if err != nil {
-		r.Redis.ReloadAfter(ctx, err)
 		return state{}, wrap(err)
 	}
 	s, err := decode(reply)
@@ -105,38 +80,28 @@ type state struct {
 	daemons []Daemon  // those alive, by address
 	// conflicts are the daemons with which the caller cannot share keys.
 	conflicts []Daemon
-	roll      roll
 }
 
 // decode reads the script's reply.
-func decode(reply []any) (state, error) {
-	unexpected := func(what any) (state, error) {
-		return state{}, fmt.Errorf("the reply of the register's script holds %v, which it should not", what)
-	}
-	if len(reply) < 3 {
-		return unexpected(reply)
-	}
-	at, ok := reply[0].(int64)
-	conflicts, ok2 := reply[1].(int64)
-	text, ok3 := reply[2].(string)
-	if !ok || !ok2 || !ok3 || conflicts < 0 || conflicts > int64(len(reply)-3) {
-		return unexpected(reply[:3])
-	}
-	s := state{at: time.UnixMilli(at)}
-	if s.roll, ok = parseRoll(text); !ok {
-		return unexpected(text)
-	}
-	for _, item := range reply[3:] {
+func decode(reply []any) (s state, _ error) {
+	for i, item := range reply[min(2, len(reply)):] {
 		text, _ := item.(string)
-		var r registration
-		if err := json.Unmarshal([]byte(text), &r); err != nil {
-			return unexpected(item)
+		fields := strings.SplitN(text, " ", 7)
+		started, err1 := strconv.ParseInt(fields[0], 10, 64)
+		seen, err2 := strconv.ParseInt(fields[min(1, len(fields)-1)], 10, 64)
+		d := Daemon{Started: time.UnixMilli(started), Seen: time.UnixMilli(seen)}
+		if err := cmp.Or(err1, err2, json.Unmarshal([]byte(fields[len(fields)-1]), &d)); err != nil {
+			return s, fmt.Errorf("the register holds %.100q: %w", text, err)
 		}
-		d := r.Daemon
-		d.Started, d.Seen = time.UnixMilli(r.Started), time.UnixMilli(r.Seen)
 		s.daemons = append(s.daemons, d)
+		if conflicts, _ := reply[1].(int64); int64(i) < conflicts {
+			s.conflicts = append(s.conflicts, d)
+		}
 	}
-	s.conflicts = slices.Clone(s.daemons[:conflicts])
+	if len(reply) > 0 {
+		at, _ := reply[0].(int64)
+		s.at = time.UnixMilli(at)
+	}
 	byAddress := func(a, b Daemon) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID))
 	}

@@ -123,18 +123,3 @@ func TestTimeZonesAreOfTheRules(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
-
-// Daemons of versions without time zones are known, also where such a daemon has rewritten
-// the register.
-func TestDaemonsWithoutTimeZonesAreKnown(t *testing.T) {
-	t.Parallel()
-	o := newOptions(redisconn.Single, redistest.Single(t))
-	self := open(t, o).join(fleet.Options{Address: "web-1", Zones: "2025c-11111111"})
-	older := open(t, o).join(fleet.Options{Address: "web-2"})
-	signIn(t, self)
-	signIn(t, older)
-	a, err := self.Awaited(t.Context())
-	if err != nil || len(a.Old) != 0 || len(a.NoZones) != 1 || a.NoZones[0].Address != "web-2" || len(a.IDs) != 2 {
-		t.Errorf("got %+v, %v", a, err)
-	}
-}

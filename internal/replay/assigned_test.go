@@ -30,10 +30,12 @@ func TestPlansAreAppliedAsRecorded(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t, planned)
 	r.table.Put(&assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "paying"}}}, Terms: assign.Terms{Plan: "pro"},
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "paying"}}},
+		Base:    assign.Layer{Terms: assign.Terms{Plan: "pro"}},
 	})
 	r.table.Put(&assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "freed"}}}, Terms: assign.Terms{Unlimited: true},
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "freed"}}},
+		Base:    assign.Layer{Terms: assign.Terms{Unlimited: true}},
 	})
 	for range 6 {
 		r.after(1000)
@@ -51,15 +53,18 @@ func TestPlansAreAppliedAsRecorded(t *testing.T) {
 	}
 }
 
-// A run in which parts of an assignment end, one after the other, is decided again as it
-// was.
-func TestPartsThatEndAreAppliedAsRecorded(t *testing.T) {
+// A run in which the layers of an assignment end, one after the other, is decided again as
+// it was.
+func TestLayersThatEndAreAppliedAsRecorded(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t, planned)
 	r.table.Put(&assign.Assignment{
 		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "x"}}},
-		Terms:   assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Limit: "day", Requests: 7}}, Unlimited: true},
-		Ends:    assign.Ends{UnlimitedUntil: began + 5_500, NumbersUntil: []int64{began + 12_500}},
+		Base:    assign.Layer{Terms: assign.Terms{Plan: "pro"}},
+		Layers: []assign.Layer{
+			{Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "day", Requests: 7}}}, Until: began + 12_500},
+			{Terms: assign.Terms{Unlimited: true}, Until: began + 5_500},
+		},
 	})
 	allowed := 0
 	for range 20 {
@@ -202,7 +207,8 @@ func TestFreedAreFreeOfOtherLimits(t *testing.T) {
 	const unlimited = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unlimited: true}}\n"
 	r := newRecorder(t, unlimited)
 	r.table.Put(&assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "user", Value: "freed"}}}, Terms: assign.Terms{Unlimited: true},
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "user", Value: "freed"}}},
+		Base:    assign.Layer{Terms: assign.Terms{Unlimited: true}},
 	})
 	for range 3 {
 		r.take(asking("user=freed", 1))
@@ -219,7 +225,8 @@ func TestLimitsAreToldAsTheFileHasThem(t *testing.T) {
 	limits := limitOf("fixed_window", 25_000, 0)
 	r := newRecorder(t, limits)
 	r.table.Put(&assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "user", Value: "paying"}}}, Terms: assign.Terms{Numbers: []assign.Numbers{{Requests: 40_000}}},
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "user", Value: "paying"}}},
+		Base:    assign.Layer{Terms: assign.Terms{Numbers: []assign.Numbers{{Requests: 40_000}}}},
 	})
 	own := asking("user=a", 1)
 	own.Own = decide.Override{Set: true, Requests: 7, Period: time.Second, Names: &decide.OwnNames{Whole: "numbers"}}
@@ -279,7 +286,7 @@ func TestCalendarsAreAppliedAsRecorded(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t, byCalendar)
 	says := func(terms assign.Terms) {
-		r.table.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "x"}}}, Terms: terms})
+		r.table.Put(&assign.Assignment{Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "x"}}}, Base: assign.Layer{Terms: terms}})
 	}
 	says(assign.Terms{Calendar: assign.Calendar{Starts: "25", TimeZone: "UTC"}})
 	allowed := map[string]int{}

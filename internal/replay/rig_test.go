@@ -267,12 +267,16 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 	random := rand.New(rand.NewPCG(seed, 0))
 	keys := []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "quota2", "large", "free", "tenant", "several", "none"}
 	for _, a := range []assign.Assignment{
-		{Terms: assign.Terms{Plan: "pro"}}, {Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}},
-		{Terms: assign.Terms{Unlimited: true}}, {Terms: assign.Terms{Blocked: true}, Ends: assign.Ends{BlockedUntil: began + 20e6}}, {Terms: assign.Terms{Plan: "gone"}},
-		{
-			Terms: assign.Terms{Plan: "pro", Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}, Unlimited: true},
-			Ends:  assign.Ends{NumbersUntil: []int64{began + 30e6}, UnlimitedUntil: began + 10e6, PlanUntil: began + 50e6},
-		},
+		{Base: assign.Layer{Terms: assign.Terms{Plan: "pro"}}},
+		{Base: assign.Layer{Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}}},
+		{Base: assign.Layer{Terms: assign.Terms{Unlimited: true}}},
+		{Layers: []assign.Layer{{Terms: assign.Terms{Blocked: true}, Until: began + 20e6}}},
+		{Base: assign.Layer{Terms: assign.Terms{Plan: "gone"}}},
+		{Layers: []assign.Layer{
+			{Terms: assign.Terms{Plan: "pro"}, Until: began + 50e6},
+			{Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}, Until: began + 30e6},
+			{Terms: assign.Terms{Unlimited: true}, Until: began + 10e6},
+		}},
 	} {
 		a.Subject = assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: fmt.Sprint(r.table.Len())}}}
 		r.table.Put(&a)

@@ -189,9 +189,12 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 	}
 	s.found = assign.Found{}
 	if d.Refusal == blocked {
-		a := assign.Assignment{Terms: assign.Terms{Blocked: true}}
+		a, block := assign.Assignment{}, assign.Layer{Terms: assign.Terms{Blocked: true}}
 		if len(d.Limits) > 0 && d.Limits[0].RetryAfter > 0 {
-			a.BlockedUntil = l.At + d.Limits[0].RetryAfter.Microseconds()
+			block.Until = l.At + d.Limits[0].RetryAfter.Microseconds()
+			a.Layers = []assign.Layer{block}
+		} else {
+			a.Base = block
 		}
 		s.block = assign.Hold(&a)
 		s.found.Blocked = &s.block
@@ -199,10 +202,10 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 	// Without a rule it had a plan that its rule does not have, and that the line does
 	// not name.
 	if d.Rule == "" && recorded.hasDefault(l, d) || d.Plan != "" && !recorded.isDefault(l, d) {
-		s.plan = assign.Hold(&assign.Assignment{Terms: assign.Terms{Plan: d.Plan}})
+		s.plan = assign.Hold(&assign.Assignment{Base: assign.Layer{Terms: assign.Terms{Plan: d.Plan}}})
 		s.found.Plan = &s.plan
 	}
-	own := assign.Assignment{Terms: assign.Terms{Unlimited: d.Unlimited}}
+	own := assign.Terms{Unlimited: d.Unlimited}
 	for i := range d.Limits {
 		if n := d.Limits[i].Numbers; n != nil && n.Assigned {
 			numbers := assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst}
@@ -218,7 +221,7 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 		}
 	}
 	if own.HasMore() {
-		s.own = assign.Hold(&own)
+		s.own = assign.Hold(&assign.Assignment{Base: assign.Layer{Terms: own}})
 		s.found.Own = &s.own
 	}
 	return &s.found

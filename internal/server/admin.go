@@ -43,7 +43,7 @@ func (s *Server) adminServer() *http.Server {
 func (s *Server) newAdminAPI(requests *prometheus.CounterVec) *adminapi.API {
 	o := &s.options.Admin
 	api := adminapi.Options{
-		Live: s.options.Live, Decider: s.decider, Assignments: o.Assignments, Daemons: o.Daemons, AskTop: o.AskTop,
+		Live: s.options.Live, Decider: s.decider, Assignments: o.Assignments, Relief: o.Relief, Daemons: o.Daemons, AskTop: o.AskTop,
 		Requests: requests, Panics: s.panics, Log: s.log, Now: s.options.Now, Stopping: s.watches.stopping,
 		Charge: s.memory.Add,
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
@@ -125,6 +126,8 @@ type Admin struct {
 	// Assignments keeps what is assigned; Options.Assigned is what is in force of it. With
 	// nil nothing can be assigned.
 	Assignments assign.Store
+	// Relief bounds what the role support may assign.
+	Relief adminapi.Relief
 	// Daemons returns the daemons that share the store, the ID of this one, and the time
 	// of that list, on their clock; nil means that there are no others.
 	Daemons func(context.Context) (_ []fleet.Daemon, self string, at time.Time, _ error)

@@ -1,11 +1,16 @@
 package filestore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -15,186 +20,165 @@ import (
 )
 
 // file keeps assignments and records in a bbolt file, whose transactions are on disk
-// entirely or not at all.
+// entirely or not at all. The first change creates it, so that a daemon to which nothing
+// is assigned needs no place to write.
 type file struct {
-	db  *bbolt.DB
-	max int // records
-	// touched is roughly how many entries were read or written since the pages of the
-	// file were last released.
-	touched int
+	path       string
+	maxRecords int
+	// db is nil while the file does not exist.
+	db atomic.Pointer[bbolt.DB]
 }
 
-// maxTouched is how many entries are read or written before the pages of the file are
-// released. It is small, since the system also maps what is around a page: 64 KiB, or a
-// whole folio of up to 2 MiB.
-const maxTouched = 500
-
-// The buckets: assignments by the text of their subject, records by ID, and the version
-// of the format.
+// The buckets: "<etag> <assignment>" by the text of its subject, and records by number.
 var (
 	bucketAssignments = []byte("assignments")
 	bucketRecords     = []byte("records")
-	bucketFormat      = []byte("format")
-	keyVersion        = []byte("version")
-	version           = []byte("1")
 )
 
 // lockTimeout is how long to wait for another process that holds the file.
 const lockTimeout = time.Second
 
-func openFile(path string, maxRecords int) (_ *file, err error) {
-	// An unreadable page would otherwise end the process.
+// openFile opens a file if it exists.
+func openFile(path string, maxRecords int) (*file, error) {
+	f := &file{path: path, maxRecords: maxRecords}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	return f, f.open()
+}
+
+// guarded calls do. If bbolt panics, which does not expect damaged files, or if a page
+// cannot be read, that becomes an error.
+func guarded(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer recovered(&err)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, errors.New("another daemon has it")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("it cannot be opened, or is not one of assignments: %w", err)
-	}
-	f := &file{db: db, max: maxRecords}
-	if err := f.prepare(path); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return f, nil
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged: %v", p)
+		}
+	}()
+	return do()
 }
 
-// recovered turns a panic of bbolt, which does not expect damaged files, into an error.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("it is damaged: %v", p)
-	}
-}
-
-// prepare creates the buckets, and refuses a file that was truncated or is from a later
-// version.
-func (f *file) prepare(path string) error {
-	return f.db.Update(func(tx *bbolt.Tx) error {
-		info, err := os.Stat(path)
+func (f *file) open() error {
+	return guarded(func() error {
+		db, err := bbolt.Open(f.path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
+		if errors.Is(err, bolterrors.ErrTimeout) {
+			return errors.New("another daemon has it")
+		}
 		if err != nil {
-			return err
+			return fmt.Errorf("it cannot be opened, or is not one of assignments: %w", err)
 		}
-		if info.Size() < tx.Size() {
-			return fmt.Errorf("it is damaged: it has %d bytes, and should have %d", info.Size(), tx.Size())
-		}
-		for _, name := range [][]byte{bucketAssignments, bucketRecords, bucketFormat} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		format := tx.Bucket(bucketFormat)
-		if found := format.Get(keyVersion); found != nil && string(found) != string(version) {
-			return fmt.Errorf("its format is %q, where this version of the daemon reads %q", found, version)
-		}
-		return format.Put(keyVersion, version)
+		f.db.Store(db)
+		return db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists(bucketAssignments)
+			_, err2 := tx.CreateBucketIfNotExists(bucketRecords)
+			return errors.Join(err, err2)
+		})
 	})
 }
 
+// create creates the file. If it exists by now, it belongs to another daemon, whose
+// assignments this one does not have.
+func (f *file) create() error {
+	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(errors.New("another daemon has made it"), err)
+	}
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return err
+	}
+	return f.open()
+}
+
+// view reads the file, if there is one.
+func (f *file) view(read func(*bbolt.Tx) error) error {
+	if f == nil || f.db.Load() == nil {
+		return nil
+	}
+	return guarded(func() error { return f.db.Load().View(read) })
+}
+
+// load calls put for each assignment until it fails, and returns the number of the newest
+// record, or 0.
 func (f *file) load(put func(*assign.Assignment) error) (last uint64, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer recovered(&err)
-	err = f.db.View(func(tx *bbolt.Tx) error {
-		if newest, _ := tx.Bucket(bucketRecords).Cursor().Last(); newest != nil {
-			if len(newest) != 8 {
-				return fmt.Errorf("it is damaged: a record has the ID %x", newest)
-			}
-			last = binary.BigEndian.Uint64(newest)
+	err = f.view(func(tx *bbolt.Tx) error {
+		if key, _ := tx.Bucket(bucketRecords).Cursor().Last(); key != nil {
+			last = numberOf(key)
 		}
-		defer f.letGo(tx, maxTouched)
-		return tx.Bucket(bucketAssignments).ForEach(func(text, value []byte) error {
-			a, err := assign.Decode(value)
-			if err == nil && a.Text() != string(text) {
-				err = fmt.Errorf("it is of %q", a.Text())
-			}
+		return tx.Bucket(bucketAssignments).ForEach(func(subject, value []byte) error {
+			etag, text, _ := bytes.Cut(value, []byte(" "))
+			a, err := assign.Decode(text)
 			if err != nil {
-				return fmt.Errorf("the assignment of %q: %w", text, err)
+				return fmt.Errorf("the assignment of %q: %w", subject, err)
 			}
-			f.letGo(tx, 1)
+			a.ETag = string(etag)
 			return put(a)
 		})
 	})
 	return last, err
 }
 
-func (f *file) keep(c *commit) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer recovered(&err)
-	return f.db.Update(func(tx *bbolt.Tx) error {
-		assignments := tx.Bucket(bucketAssignments)
-		for text, a := range c.puts {
-			var err error
-			if a == nil {
-				err = assignments.Delete([]byte(text))
-			} else {
-				err = assignments.Put([]byte(text), assign.Encode(a))
-			}
-			if err != nil {
-				return err
-			}
-			f.letGo(tx, 1)
-		}
-		records := tx.Bucket(bucketRecords)
-		// Records arrive in the order of their keys, so pages may be full.
-		records.FillPercent = 0.9
-		for i := range c.records {
-			if err := records.Put(keyOf(c.first+uint64(i)), assign.EncodeRecord(&c.records[i])); err != nil {
-				return err
-			}
-			f.letGo(tx, 1)
-		}
-		return f.trim(records)
-	})
-}
-
-// trim removes the oldest records beyond the bound. IDs have no gaps.
-func (f *file) trim(records *bbolt.Bucket) error {
-	newest, _ := records.Cursor().Last()
-	for newest != nil {
-		oldest, _ := records.Cursor().First()
-		if binary.BigEndian.Uint64(newest)-binary.BigEndian.Uint64(oldest) < uint64(f.max) {
-			return nil
-		}
-		if err := records.Delete(oldest); err != nil {
-			return err
+// keep writes all of a commit or nothing.
+func (f *file) keep(c *commit) error {
+	if f.db.Load() == nil {
+		if err := f.create(); err != nil {
+			return fmt.Errorf("the file %s cannot be made, so %w (setting assignments.path): %w", f.path, assign.ErrNothingChanged, err)
 		}
 	}
-	return nil
+	return guarded(func() error { return f.db.Load().Update(func(tx *bbolt.Tx) error { return f.write(tx, c) }) })
 }
 
-// letGo counts entries that were read or written, and after many of them releases the
-// pages of the file, which the system still caches: they would count as the process's
-// memory, and could be as many as the file has.
-func (f *file) letGo(tx *bbolt.Tx, entries int) {
-	if f.touched += entries; f.touched >= maxTouched {
-		f.touched = 0
-		letGoOf(f.db.Info().Data, tx.Size())
+func (f *file) write(tx *bbolt.Tx, c *commit) error {
+	assignments, records := tx.Bucket(bucketAssignments), tx.Bucket(bucketRecords)
+	var err error
+	for subject, a := range c.puts {
+		if a.IsEmpty() {
+			err = errors.Join(err, assignments.Delete([]byte(subject)))
+		} else {
+			err = errors.Join(err, assignments.Put([]byte(subject), append([]byte(a.ETag+" "), assign.Encode(a)...)))
+		}
 	}
+	// Records arrive in the order of their keys, so pages may be full.
+	records.FillPercent = 0.9
+	for i := range c.records {
+		number := c.first + uint64(i)
+		err = errors.Join(err, records.Put(keyOf(number), assign.EncodeRecord(&c.records[i])))
+		// Numbers have no gaps.
+		if oldest, _ := records.Cursor().First(); number-numberOf(oldest) >= uint64(f.maxRecords) {
+			err = errors.Join(err, records.Delete(oldest))
+		}
+	}
+	return err
 }
 
-func keyOf(id uint64) []byte { return binary.BigEndian.AppendUint64(nil, id) }
-
-func (f *file) records(before uint64, each func(uint64, assign.Record) bool) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer recovered(&err)
-	return f.db.View(func(tx *bbolt.Tx) error {
+// records calls each for the records before the one with a number, newest first, until it
+// returns false.
+func (f *file) records(before uint64, each func(assign.Record) bool) error {
+	return f.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketRecords).Cursor()
-		c.Seek(keyOf(before))
-		key, value := c.Prev()
-		if before == ^uint64(0) {
+		key, value := c.Seek(keyOf(before))
+		if key == nil {
 			key, value = c.Last()
+		} else {
+			key, value = c.Prev()
 		}
 		for ; key != nil; key, value = c.Prev() {
-			r, err := assign.DecodeRecord(value)
-			if err != nil {
+			r, err := assign.DecodeRecord(value, strconv.FormatUint(numberOf(key), 10), 0)
+			if err != nil || !each(r) {
 				return err
-			}
-			if !each(binary.BigEndian.Uint64(key), r) {
-				return nil
 			}
 		}
 		return nil
 	})
 }
 
-func (f *file) close() error { return f.db.Close() }
+func keyOf(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
+
+// numberOf returns the number of a record's key, which panics if the file is damaged.
+func numberOf(key []byte) uint64 { return binary.BigEndian.Uint64(key) }
+
+func (f *file) close() error {
+	if f == nil || f.db.Load() == nil {
+		return nil
+	}
+	return f.db.Load().Close()
+}

@@ -35,7 +35,7 @@ func changeForever(path string) error {
 	if err != nil {
 		return err
 	}
-	plan, _ := strconv.Atoi(s.Table().Get(subjectOf(0)).Plan)
+	plan, _ := strconv.Atoi(s.Table().Get(subjectOf(0)).Base.Plan)
 	for {
 		plan++
 		var changes []assign.Change
@@ -71,19 +71,19 @@ func TestKilledDaemonLeavesNothingHalf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan := s.Table().Get(subjectOf(0)).Plan
+		plan := s.Table().Get(subjectOf(0)).Base.Plan
 		if n, _ := strconv.Atoi(plan); n < done {
 			t.Errorf("plan %d was in force, and is %d now", done, n)
 		}
 		for i := range together {
-			if got := s.Table().Get(subjectOf(i)).Plan; got != plan {
+			if got := s.Table().Get(subjectOf(i)).Base.Plan; got != plan {
 				t.Errorf("subject %d has plan %s, subject 0 has %s", i, got, plan)
 			}
 		}
 		_, records := all(t, s)
 		for i, r := range records[:together] {
-			if r.After.Plan != plan {
-				t.Errorf("record %d of the newest is of plan %s, want %s", i, r.After.Plan, plan)
+			if r.After.Base.Plan != plan {
+				t.Errorf("record %d of the newest is of plan %s, want %s", i, r.After.Base.Plan, plan)
 			}
 		}
 		if err := s.Close(); err != nil {

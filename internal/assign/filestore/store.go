@@ -2,8 +2,8 @@
 // in a restart, or only in memory. It imports assign.
 //
 // One transaction contains the assignments and the records of a call; then the table
-// changes, the store quiesces, and the call returns. Without a path there is no file, and
-// everything else is the same.
+// changes, and the call returns. Without a path there is no file, and everything else is
+// the same.
 package filestore
 
 import (
@@ -12,7 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -43,8 +45,7 @@ type Options struct {
 	MaxAssignments int
 	// Hooks may lack either.
 	Hooks assign.Hooks
-	// Log gets a line when what has ended cannot be removed, and when the file could not
-	// be created; nil means no log.
+	// Log gets a line when what has ended cannot be removed; nil means no log.
 	Log *slog.Logger
 	// Clock replaces the clock, in microseconds since the Unix epoch, in tests.
 	Clock func() int64
@@ -52,44 +53,21 @@ type Options struct {
 
 // Store is an assign.Store of one daemon.
 type Store struct {
+	options  Options
 	table    *assign.Table
-	keeper   keeper
-	hooks    assign.Hooks
-	path     string
-	max      int
-	log      *slog.Logger
-	clock    func() int64
 	watchers assign.Watchers
+	loaded   atomic.Bool
 
-	loaded atomic.Bool
+	// file is nil for a store in memory, whose records are in kept.
+	file *file
 
-	// mu is held during a change, and guards last.
+	// mu is held during a change, and guards the fields below.
 	mu   sync.Mutex
-	last uint64 // ID of the newest record, and thus the newest ETag
+	last uint64 // number of the newest record
+	kept []assign.Record
 }
 
 var _ assign.Store = (*Store)(nil)
-
-// keeper keeps assignments and records.
-type keeper interface {
-	// load calls put for each assignment until it fails, and returns the ID of the newest
-	// record, or 0.
-	load(put func(*assign.Assignment) error) (last uint64, _ error)
-	// keep makes all of a change or none of it.
-	keep(c *commit) error
-	// records calls each for the records before an ID, newest first, until it returns
-	// false.
-	records(before uint64, each func(id uint64, r assign.Record) bool) error
-	close() error
-}
-
-// commit is what changes together.
-type commit struct {
-	// puts maps a subject's text to its new assignment; nil removes it.
-	puts    map[string]*assign.Assignment
-	records []assign.Record
-	first   uint64 // ID of the first of records; the others follow
-}
 
 // Open is New followed by Load.
 func Open(o Options) (*Store, error) {
@@ -106,67 +84,40 @@ func Open(o Options) (*Store, error) {
 // New opens a store, which Load must then load. It fails if another daemon has the file
 // open, or if it is not a file of assignments.
 func New(o Options) (*Store, error) {
-	s := &Store{
-		table: assign.NewTable(),
-		hooks: o.Hooks,
-		path:  o.Path,
-		max:   cmp.Or(o.MaxAssignments, DefaultMaxAssignments),
-		log:   o.Log,
-		clock: o.Clock,
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.clock == nil {
+	o.MaxRecords = cmp.Or(o.MaxRecords, DefaultMaxRecords)
+	o.MaxAssignments = cmp.Or(o.MaxAssignments, DefaultMaxAssignments)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Clock == nil {
 		start := time.Now()
-		s.clock = func() int64 { return start.Add(time.Since(start)).UnixMicro() }
+		o.Clock = func() int64 { return start.Add(time.Since(start)).UnixMicro() }
 	}
-	maxRecords := cmp.Or(o.MaxRecords, DefaultMaxRecords)
-	s.keeper = &memory{max: maxRecords}
+	s := &Store{options: o, table: assign.NewTable()}
 	if o.Path != "" {
-		k, err := openLate(o.Path, maxRecords)
-		if err != nil {
-			return nil, inFile(o.Path, err)
-		}
-		s.keeper = k
-		if l, ok := k.(*late); ok {
-			s.warnOfPlace(l)
+		var err error
+		if s.file, err = openFile(o.Path, o.MaxRecords); err != nil {
+			return nil, s.inFile(errors.Join(err, s.Close()))
 		}
 	}
 	return s, nil
 }
 
-func inFile(path string, err error) error { return fmt.Errorf("assignments file %s: %w", path, err) }
-
-// Load loads everything that the store keeps. It fails if that cannot be read, if there
-// is more than MaxAssignments, or if ctx ends first.
-func (s *Store) Load(ctx context.Context) error {
-	kept := 0
-	last, err := s.keeper.load(func(a *assign.Assignment) error {
-		if kept++; kept <= s.max {
-			s.table.Put(a)
-		}
-		return ctx.Err()
-	})
-	if err == nil && kept > s.max {
-		err = fmt.Errorf("it has %d assignments, and assignments.max is %d: raise that", kept, s.max)
-	}
-	if err != nil {
-		return inFile(s.path, err)
-	}
-	s.mu.Lock()
-	s.last = last
-	s.mu.Unlock()
-	s.loaded.Store(true)
-	return nil
+func (s *Store) inFile(err error) error {
+	return fmt.Errorf("assignments file %s: %w", s.options.Path, err)
 }
 
-// warnOfPlace warns early that the first change will be refused. A daemon to which nobody
-// assigns anything does not need the file, so it starts.
-func (s *Store) warnOfPlace(l *late) {
-	if err := l.lacksPlace(); err != nil {
-		s.log.Warn("nothing can be assigned: the file of assignments cannot be made; set assignments.path to one that can, or to nothing, and a restart forgets what is assigned", "path", l.path, "error", err)
+// Load loads everything that the store keeps. It fails if that cannot be read, or if ctx
+// ends first.
+func (s *Store) Load(ctx context.Context) error {
+	last, err := s.file.load(func(a *assign.Assignment) error {
+		s.table.Put(a)
+		return ctx.Err()
+	})
+	if err != nil {
+		return s.inFile(err)
 	}
+	s.last = last // nothing changes it before the store is loaded
+	s.loaded.Store(true)
+	return nil
 }
 
 // Table implements assign.Store.
@@ -180,153 +131,159 @@ var errNotLoaded = fmt.Errorf("assignments: they are not loaded yet, and %w", as
 
 // Apply implements assign.Store. It fails, with nothing changed, if a change is invalid
 // or the file cannot be written.
-func (s *Store) Apply(_ context.Context, changes []assign.Change, _ ...assign.MaxWait) (assign.Applied, error) {
+func (s *Store) Apply(_ context.Context, changes []assign.Change) ([]assign.Result, error) {
+	results, unknown := make([]assign.Result, len(changes)), make([]assign.Result, len(changes))
 	if !s.Loaded() {
-		return unknown(changes), errNotLoaded
+		return unknown, errNotLoaded
 	}
 	for i := range changes {
 		if err := changes[i].Check(); err != nil {
-			return unknown(changes), fmt.Errorf("change %d: %w", i, err)
+			return unknown, fmt.Errorf("change %d: %w", i, err)
 		}
 	}
-	results, err := s.change(changes)
-	if err != nil {
-		return unknown(changes), err
-	}
-	if s.hooks.Quiesce != nil {
-		s.hooks.Quiesce()
-	}
-	return assign.Applied{Results: results}, nil
-}
-
-func unknown(changes []assign.Change) assign.Applied {
-	return assign.Applied{Results: make([]assign.Result, len(changes))}
-}
-
-func (s *Store) change(changes []assign.Change) ([]assign.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.clock()
-	c := commit{puts: make(map[string]*assign.Assignment), first: s.last + 1}
-	results := make([]assign.Result, len(changes))
-	held := s.table.Len()
+	c := s.newCommit()
 	for i := range changes {
-		results[i] = s.decide(&changes[i], &c, &held, now)
+		results[i] = s.decide(&changes[i], c)
 	}
-	if err := s.commit(&c); err != nil {
-		return nil, err
+	if err := s.commit(c); err != nil {
+		return unknown, err
 	}
 	return results, nil
 }
 
-// decide adds a change to c, and returns its result. held is the number of assignments.
-func (s *Store) decide(change *assign.Change, c *commit, held *int, now int64) assign.Result {
-	a := &change.Assignment
-	text := a.Text()
-	stored, changed := c.puts[text]
-	if !changed {
-		stored = s.table.Get(a.Subject)
-	}
-	before, after, outcome := change.Apply(stored, now)
-	if outcome == assign.Created && stored == nil && *held >= s.max {
-		outcome, after = assign.Full, before
-	}
-	r := assign.Record{Moment: now, Kind: assign.Assigned, By: a.By, Reason: a.Reason, Subject: a.Subject, Before: before}
-	switch outcome {
-	case assign.Created, assign.Replaced:
-		after.At, after.ETag = now, strconv.FormatUint(c.first+uint64(len(c.records)), 10)
-		if stored == nil {
-			*held++
-		}
-		c.puts[text], r.After = after, after
-	case assign.Deleted:
-		*held--
-		c.puts[text], r.Kind = nil, assign.Unassigned
-	default:
-		return assign.Result{Outcome: outcome, Before: before, After: after}
-	}
-	c.records = append(c.records, r)
-	return assign.Result{Outcome: outcome, Before: before, After: r.After}
+// commit is what changes together.
+type commit struct {
+	now int64
+	// puts are by the texts of subjects. Those that say nothing remove.
+	puts map[string]*assign.Assignment
+	// added is how many more assignments there will be.
+	added int
+	// records are numbered from first; their IDs are these numbers.
+	records []assign.Record
+	first   uint64
 }
 
-// commit keeps a change, puts it into the table and tells the watchers.
+func (s *Store) newCommit() *commit {
+	return &commit{now: s.options.Clock(), puts: make(map[string]*assign.Assignment), first: s.last + 1}
+}
+
+// record adds a record, and gives it and what it made the next number as ID.
+func (c *commit) record(r assign.Record) {
+	r.Moment, r.ID = c.now, strconv.FormatUint(c.first+uint64(len(c.records)), 10)
+	if r.After != nil {
+		r.After.Stamp(r.ID, c.now)
+	}
+	c.records = append(c.records, r)
+}
+
+// decide adds a change to c, and returns its result.
+func (s *Store) decide(change *assign.Change, c *commit) assign.Result {
+	text := change.Text()
+	held := c.puts[text]
+	if held == nil {
+		held = s.table.Get(change.Subject)
+	}
+	isNew := held == nil || held.IsEmpty()
+	before, after, outcome := change.Apply(held, c.now)
+	result := assign.Result{Outcome: outcome, Before: before, After: after}
+	switch {
+	case outcome == assign.Created && isNew && s.table.Len()+c.added >= s.options.MaxAssignments:
+		return assign.Result{Outcome: assign.Full}
+	case outcome == assign.Created && isNew:
+		c.puts[text] = after
+		c.added++
+	case outcome == assign.Created || outcome == assign.Replaced:
+		c.puts[text] = after
+	case outcome == assign.Deleted:
+		c.puts[text] = &assign.Assignment{Subject: change.Subject}
+		c.added--
+	default:
+		return result
+	}
+	c.record(change.Record(before, after))
+	return result
+}
+
+// commit keeps a commit, puts it into the table and notifies the watchers.
 func (s *Store) commit(c *commit) error {
-	if len(c.records) == 0 {
+	if len(c.puts) == 0 && len(c.records) == 0 {
 		return nil
 	}
-	if err := s.keeper.keep(c); err != nil {
+	if s.file == nil {
+		// Up to twice as many are held, so that they are seldom moved.
+		if s.kept = append(s.kept, c.records...); len(s.kept) > 2*s.options.MaxRecords {
+			s.kept = slices.Clone(s.kept[len(s.kept)-s.options.MaxRecords:])
+		}
+	} else if err := s.file.keep(c); err != nil {
 		return fmt.Errorf("assignments: %w", err)
 	}
 	s.last += uint64(len(c.records))
-	for i, r := range c.records {
-		switch r.Kind {
-		case assign.Assigned:
-			s.table.Put(r.After)
-		case assign.Unassigned:
-			s.table.Delete(r.Subject, "")
+	for _, a := range c.puts {
+		if a.IsEmpty() {
+			s.table.Delete(a.Subject, "")
+		} else {
+			s.table.Put(a)
 		}
-		r.ID = strconv.FormatUint(c.first+uint64(i), 10)
-		s.watchers.Tell(r)
+	}
+	for _, r := range c.records {
+		s.watchers.Notify(r)
 	}
 	return nil
 }
 
-// Reset implements assign.Store. The states are in memory, so only the hook forgets them.
-func (s *Store) Reset(_ context.Context, r assign.Reset, _ ...assign.MaxWait) (assign.Forgotten, error) {
+// Reset implements assign.Store. The states are in memory, so the hook forgets them.
+func (s *Store) Reset(_ context.Context, r assign.Reset) (states int, _ error) {
 	if !s.Loaded() {
-		return assign.Forgotten{}, errNotLoaded
+		return 0, errNotLoaded
 	}
-	done := assign.Forgotten{States: len(r.Keys)}
-	if s.hooks.Counted != nil {
-		done.States = s.hooks.Counted(r.Keys)
+	states = len(r.Keys)
+	if s.options.Hooks.Counted != nil {
+		states = s.options.Hooks.Counted(r.Keys)
 	}
-	if r.OnlyCounted && done.States == 0 {
-		return done, nil
+	if r.OnlyCounted && states == 0 {
+		return 0, nil
 	}
 	s.mu.Lock()
-	r.Record.Kind, r.Record.Moment = assign.WasReset, s.clock()
-	err := s.commit(&commit{records: []assign.Record{r.Record}, first: s.last + 1})
+	c := s.newCommit()
+	c.record(r.Record)
+	err := s.commit(c)
 	s.mu.Unlock()
 	if err != nil {
-		return assign.Forgotten{}, err
+		return 0, err
 	}
-	if s.hooks.Quiesce != nil {
-		s.hooks.Quiesce()
+	if s.options.Hooks.Forget != nil {
+		s.options.Hooks.Forget(r.Keys)
 	}
-	if s.hooks.Forget != nil {
-		s.hooks.Forget(r.Keys)
-	}
-	return done, nil
+	return states, nil
 }
 
-// maxScanned bounds the records looked at for one page, some 0.2 s.
+// maxScanned bounds the records read for one page, some 0.2 s.
 const maxScanned = 5_000
 
 // Records implements assign.Store. If few of many are selected, a page may have fewer
 // records than allowed without being the last.
 func (s *Store) Records(_ context.Context, q assign.RecordQuery) (found []assign.Record, next string, _ error) {
-	before := ^uint64(0)
+	before := uint64(math.MaxUint64)
+	var err error
 	if q.After != "" {
-		id, err := strconv.ParseUint(q.After, 10, 64)
-		if err != nil {
+		if before, err = strconv.ParseUint(q.After, 10, 64); err != nil {
 			return nil, "", assign.ErrPageToken
 		}
-		before = id
 	}
-	scanned, last := 0, uint64(0)
-	err := s.keeper.records(before, func(id uint64, r assign.Record) bool {
-		chosen := q.Chooses(&r)
-		if scanned == maxScanned || chosen && len(found) == q.Max {
-			next = strconv.FormatUint(last, 10)
+	scanned, last := 0, ""
+	err = s.records(before, func(r assign.Record) bool {
+		isSelected := q.Selects(&r)
+		if scanned == maxScanned || isSelected && len(found) == q.Max {
+			next = last
 			return false
 		}
 		scanned++
-		last = id
-		if !chosen {
-			return true
+		last = r.ID
+		if isSelected {
+			found = append(found, r)
 		}
-		r.ID = strconv.FormatUint(id, 10)
-		found = append(found, r)
 		return true
 	})
 	if err != nil {
@@ -335,9 +292,27 @@ func (s *Store) Records(_ context.Context, q assign.RecordQuery) (found []assign
 	return found, next, nil
 }
 
+// records calls each for the records before the one with a number, newest first, until it
+// returns false.
+func (s *Store) records(before uint64, each func(assign.Record) bool) error {
+	if s.file != nil {
+		return s.file.records(before, each)
+	}
+	s.mu.Lock()
+	kept, number := s.kept, s.last
+	s.mu.Unlock()
+	for i := len(kept) - 1; i >= max(0, len(kept)-s.options.MaxRecords); i-- {
+		if number < before && !each(kept[i]) {
+			break
+		}
+		number--
+	}
+	return nil
+}
+
 // Watch implements assign.Store.
-func (s *Store) Watch(ctx context.Context, tell func(assign.Record) bool) error {
-	return s.watchers.Watch(ctx, tell)
+func (s *Store) Watch(ctx context.Context, each func(assign.Record) bool) error {
+	return s.watchers.Watch(ctx, each)
 }
 
 // Run implements assign.Store: it removes what has ended, once Load has loaded it.
@@ -349,7 +324,7 @@ func (s *Store) Run(ctx context.Context) {
 		case <-time.After(sweepEvery/2 + rand.N(sweepEvery)):
 		}
 		if err := s.Sweep(); err != nil {
-			s.log.Warn("what has ended could not be removed; it is tried again", "error", err)
+			s.options.Log.Warn("what has ended could not be removed; it is tried again", "error", err)
 		}
 	}
 }
@@ -358,24 +333,12 @@ func (s *Store) Run(ctx context.Context) {
 func (s *Store) Sweep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.clock()
-	c := commit{puts: make(map[string]*assign.Assignment), first: s.last + 1}
-	var ended []*assign.Assignment
-	for a := range s.table.Ended(now) {
-		c.puts[a.Text()] = nil
-		ended = append(ended, a)
+	c := s.newCommit()
+	for a := range s.table.Ended(c.now) {
+		c.puts[a.Text()] = &assign.Assignment{Subject: a.Subject}
 	}
-	if len(ended) == 0 {
-		return nil
-	}
-	if err := s.keeper.keep(&c); err != nil {
-		return fmt.Errorf("assignments: %w", err)
-	}
-	for _, a := range ended {
-		s.table.Delete(a.Subject, a.ETag)
-	}
-	return nil
+	return s.commit(c)
 }
 
 // Close implements assign.Store.
-func (s *Store) Close() error { return s.keeper.close() }
+func (s *Store) Close() error { return s.file.close() }

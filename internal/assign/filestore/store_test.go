@@ -4,25 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
 // store does what the suite asks for.
@@ -147,29 +140,6 @@ func TestFileOfAnotherDaemonIsRefused(t *testing.T) {
 	}
 }
 
-// A file with more assignments than there may be is not loaded, since it may be more
-// than memory has.
-func TestFileWithMoreThanThereIsRoomForIsRefused(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "assignments")
-	s, err := filestore.Open(filestore.Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		assigntest.Apply(t, s, assigntest.Plan(assigntest.Subject("api", fmt.Sprint(i)), "p"))
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := filestore.Open(filestore.Options{Path: path, MaxAssignments: 4}); err == nil || !strings.HasSuffix(err.Error(), "it has 5 assignments, and assignments.max is 4: raise that") {
-		t.Errorf("got %v", err)
-	}
-	if n := open(t, filestore.Options{Path: path, MaxAssignments: 5}).Table().Len(); n != 5 {
-		t.Errorf("with room for all there are %d", n)
-	}
-}
-
 // TestDamagedFileIsRefused cuts a file, writes over each of its pages and has what is
 // no such file.
 func TestDamagedFileIsRefused(t *testing.T) {
@@ -225,8 +195,8 @@ func TestDamagedFileIsRefused(t *testing.T) {
 	try("no such file", []byte(strings.Repeat("domain: api\n", 1000)))
 }
 
-// A daemon to which nobody assigns anything needs no place to write, and says so
-// once it needs one.
+// A daemon to which nothing is assigned needs no place to write, and reports it once it
+// needs one.
 func TestFileIsMadeByTheFirstChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -243,9 +213,9 @@ func TestFileIsMadeByTheFirstChange(t *testing.T) {
 	if _, records := all(t, first); len(records) != 1 {
 		t.Errorf("%d records", len(records))
 	}
-	applied, err := second.Apply(context.Background(), []assign.Change{change})
-	if !errors.Is(err, assign.ErrNothingChanged) || !strings.Contains(err.Error(), "another daemon has made it") || applied.Results[0].Outcome != assign.Unknown {
-		t.Errorf("the second daemon: %+v, error %v", applied, err)
+	results, err := second.Apply(context.Background(), []assign.Change{change})
+	if !errors.Is(err, assign.ErrNothingChanged) || !strings.Contains(err.Error(), "another daemon has made it") || results[0].Outcome != assign.Unknown {
+		t.Errorf("the second daemon: %+v, error %v", results, err)
 	}
 	if second.Table().Len() != 0 {
 		t.Error("what was not kept is in force")
@@ -256,63 +226,15 @@ func TestFileIsMadeByTheFirstChange(t *testing.T) {
 	}
 }
 
-// A daemon says at its start that the first change will fail, and starts.
-func TestFileThatCannotBeMadeIsToldAtTheStart(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	opened := func(path string) string {
-		var log asynctest.Buffer
-		open(t, filestore.Options{Path: path, Log: slog.New(slog.NewTextHandler(&log, nil))})
-		return log.String()
-	}
-	for _, path := range []string{dir + "/assignments", dir + "/not/yet/there/assignments", "", "assignments-of-no-test"} {
-		if log := opened(path); log != "" {
-			t.Errorf("%q: the log has %s", path, log)
-		}
-	}
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o555)); err != nil {
-		t.Fatal(err)
-	}
-	var log string
-	asNobody(t, func() { log = opened(dir + "/not/yet/there/assignments") })
-	if !strings.Contains(log, "level=WARN") || !strings.Contains(log, "set assignments.path") || !strings.Contains(log, dir+": permission denied") {
-		t.Errorf("the log has %s", log)
-	}
-}
-
-// asNobody runs do as a user who is not root, on a thread of its own, which ends with it.
-func asNobody(t testing.TB, do func()) {
-	t.Helper()
-	done := make(chan syscall.Errno)
-	go func() {
-		var failed syscall.Errno
-		defer func() { done <- failed }()
-		runtime.LockOSThread()
-		if os.Geteuid() == 0 {
-			if _, _, failed = syscall.RawSyscall(syscall.SYS_SETRESUID, 65532, 65532, 65532); failed != 0 {
-				return
-			}
-		}
-		do()
-	}()
-	if failed := <-done; failed != 0 {
-		t.Fatal(failed)
-	}
-}
-
-// A page of records looks at some of many, and goes on from there.
+// A page of records reads some of many, and the next goes on from there.
 func TestPagesOfFewRecordsAmongManyAreBounded(t *testing.T) {
 	t.Parallel()
-	const many, maxLooked = 12_000, 5_000
+	const many, maxScanned = 12_000, 5_000
 	s := open(t, filestore.Options{MaxRecords: many})
 	put := func(value string, n int) {
 		var changes []assign.Change
 		for i := range n {
-			changes = append(changes, assign.Change{Assignment: assign.Assignment{
-				Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: value}}},
-				Terms:   assign.Terms{Plan: "p"},
-				Reason:  strconv.Itoa(i), // so that each is a change
-			}})
+			changes = append(changes, assigntest.Plan(assigntest.Subject("d", value), strconv.Itoa(i)))
 		}
 		if _, err := s.Apply(t.Context(), changes); err != nil {
 			t.Fatal(err)
@@ -320,7 +242,7 @@ func TestPagesOfFewRecordsAmongManyAreBounded(t *testing.T) {
 	}
 	put("first", 2)
 	put("others", many-2)
-	q := assign.RecordQuery{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "first"}}, Max: 1}
+	q := assign.RecordQuery{Domain: "d", Entries: assigntest.Subject("d", "first").Entries, Max: 1}
 	var sizes []int
 	for {
 		records, next, err := s.Records(t.Context(), q)
@@ -333,80 +255,6 @@ func TestPagesOfFewRecordsAmongManyAreBounded(t *testing.T) {
 		}
 	}
 	if want := []int{0, 0, 1, 1}; !slices.Equal(sizes, want) {
-		t.Errorf("2 among %d: pages of %v, want %v, each of which looked at %d at most", many, sizes, want, maxLooked)
-	}
-}
-
-// A file of the version before parts is read on, and what is written into it that this
-// version could say, it could read.
-func TestFileFromBeforePartsIsReadOn(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("testdata/before_parts.db")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "assignments")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	open := func() *filestore.Store {
-		s, err := filestore.Open(filestore.Options{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	s := open()
-	if wrong := assigntest.WrongWrittenBefore(s.Table()); wrong != "" {
-		t.Error(wrong)
-	}
-	held, records := all(t, s)
-	if len(records) != 8 || records[0].Before == nil || records[1].After == nil {
-		t.Errorf("%d records: %+v", len(records), records)
-	}
-	for _, a := range held {
-		c := assign.Change{Assignment: assign.Assignment{Subject: a.Subject, Terms: assign.Terms{Unlimited: true}, Ends: assign.Ends{UnlimitedUntil: assign.MaxMoment}}}
-		if got := assigntest.Apply(t, s, c)[0]; got.Outcome != assign.Replaced || !reflect.DeepEqual(got.Before, a) {
-			t.Errorf("%+v: got %+v", a, got)
-		}
-	}
-	want, _ := all(t, s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = open()
-	if got, _ := all(t, s); !reflect.DeepEqual(got, want) {
-		t.Errorf("after a restart: got %+v, want %+v", got, want)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	checkForms(t, path)
-}
-
-// checkForms holds what a file has against what versions before parts read.
-func checkForms(t *testing.T, path string) {
-	t.Helper()
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	forms := map[bool]int{}
-	err = db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte("assignments")).ForEach(func(_, value []byte) error {
-			forms[strings.Contains(string(value), `"parts":`)]++
-			a, err := assign.Decode(value)
-			if err != nil {
-				return err
-			}
-			if wrong := assigntest.WrongForm(value, a); wrong != "" {
-				return errors.New(wrong)
-			}
-			return nil
-		})
-	})
-	if err != nil || forms[true] != 4 || forms[false] != 2 {
-		t.Errorf("forms %v: %v", forms, err)
+		t.Errorf("2 among %d: pages of %v, want %v, each of which reads %d at most", many, sizes, want, maxScanned)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,8 +16,8 @@ import (
 )
 
 // aclCommands are those that the store's user needs, beside those that every user may
-// run.
-const aclCommands = "+evalsha +eval +time +get +set +del +pexpire +hget +hset +hsetnx +hdel +hlen +hmget +hkeys +hscan +xadd +xrange +xrevrange +xread"
+// run; docs/redis.md has them.
+const aclCommands = "+evalsha +eval +time +get +set +del +exists +hget +hset +hdel +hlen +hexists +hscan +xadd +xrange +xrevrange"
 
 // asUser starts a server, and returns how to reach it as a user with these rights, and
 // how to change them.
@@ -42,8 +41,8 @@ func asUser(t *testing.T, commands ...string) (c redisconn.Options, give func(co
 	return c, give
 }
 
-// A user who may write a part of a change writes nothing: a change is stored, recorded
-// and in force, or none of that. The log names each right that is missing.
+// A user who may write a part of a change writes nothing: a change is stored, recorded and
+// in force, or none of that.
 func TestChangeWithoutEachRightIsNotHalfDone(t *testing.T) {
 	t.Parallel()
 	all := strings.Fields(aclCommands)
@@ -52,34 +51,30 @@ func TestChangeWithoutEachRightIsNotHalfDone(t *testing.T) {
 			t.Parallel()
 			c, give := asUser(t, all...)
 			c.Timeout = time.Second
-			settled := startLoaded(t, c, redislog.Options{ID: "settled"})
-			blocked := func(name string) assign.Change {
-				return assign.Change{Assignment: assign.Assignment{Subject: assigntest.Subject("api", name), Terms: assign.Terms{Blocked: true}}}
-			}
-			assigntest.Apply(t, settled, blocked("a"), blocked("b"))
+			d := startLoaded(t, c, redislog.Options{Every: often})
+			assigntest.Apply(t, d, block("a"), block("b"))
 			give(slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == missing })...)
-			var log asynctest.Buffer
-			start(t, c, redislog.Options{ID: "late", Log: textLog(&log)})
-			if !slices.Contains([]string{"+evalsha", "+eval", "+time"}, missing) {
-				asynctest.Eventually(t, "the missing right is told", func() bool { return strings.Contains(log.String(), "missing="+missing) })
-			}
-			for _, change := range []assign.Change{blocked("c"), assigntest.Delete(assigntest.Subject("api", "a"))} {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				applied, err := settled.Apply(ctx, []assign.Change{change})
-				cancel()
-				if needed := strings.Fields("+evalsha +time +hget +hset +hdel +xadd +xrevrange"); slices.Contains(needed, missing) && applied.Results[0].Outcome != assign.Failed {
-					t.Errorf("without %s: got %+v, %v", missing, applied.Results[0], err)
+			for _, change := range []assign.Change{block("c"), assigntest.Delete(tenant("a"))} {
+				results, err := d.Apply(t.Context(), []assign.Change{change})
+				if needed := strings.Fields("+evalsha +time +hget +hset +hdel +hlen +hexists +xadd +xrevrange"); slices.Contains(needed, missing) && results[0].Outcome != assign.Failed {
+					t.Errorf("without %s: got %+v, %v", missing, results[0], err)
 				}
 			}
-			_, _ = settled.Reset(t.Context(), assign.Reset{Keys: []string{settled.StateKey("a#gcra")}, Record: assign.Record{Subject: assigntest.Subject("api", "r")}})
+			if missing == "+xrange" || missing == "+hget" {
+				asynctest.Eventually(t, "it is known that it may not follow", d.IsForbidden)
+			}
 			give(all...)
-			held := converge(t, settled, startLoaded(t, c, redislog.Options{ID: "fresh"}))
-			checkRecords(t, settled, held)
-			asynctest.Eventually(t, "changes are made again", func() bool {
-				applied, err := settled.Apply(t.Context(), []assign.Change{blocked("d")})
-				return err == nil && len(applied.Pending) == 0
-			})
-			converge(t, settled)
+			last := make(map[string]*assign.Assignment)
+			for _, r := range slices.Backward(recordsOf(t, d)) {
+				last[r.Text()] = r.After
+			}
+			got := converge(t, d, startLoaded(t, c, redislog.Options{}))
+			for text, a := range last {
+				if _, isHeld := got[text]; isHeld != (a != nil) {
+					t.Errorf("%s is in force: %t; its last record has %+v", text, isHeld, a)
+				}
+			}
+			assigntest.Apply(t, d, block("d"))
 		})
 	}
 }
@@ -88,54 +83,29 @@ func TestChangeWithoutEachRightIsNotHalfDone(t *testing.T) {
 func TestFewRightsSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	server := redistest.Start(t, "--appendonly", "yes")
-	admin := redistest.Client(t, server.Addr())
-	// By INFO, which it may lack, it looks after a second whether Redis keeps what it has.
-	rule := []any{"acl", "setuser", "ratelimitd", "reset", "on", ">s3cret", "~test-*", "+info"}
-	for _, c := range strings.Fields(aclCommands) {
-		rule = append(rule, c)
-	}
-	if err := admin.Do(ctx, rule...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	c := connOptions(redisconn.Single, server.Addr())
-	c.Username, c.Password = "ratelimitd", func() (string, error) { return "s3cret", nil }
+	all := strings.Fields(aclCommands)
+	c, _ := asUser(t, all...)
+	admin := redistest.Client(t, c.Addresses[0])
 	var log asynctest.Buffer
 	clock := asynctest.NewClock()
-	o := redislog.Options{ID: "self", Log: textLog(&log), Clock: clock.Micros}
-	d := startLoaded(t, c, o)
-	trial := assigntest.Plan(assigntest.Subject("api", "trial"), "p")
-	trial.Assignment.PlanUntil = clock.Micros() + 1
-	assigntest.Apply(t, d, trial, assigntest.Plan(assigntest.Subject("api", "a"), "p"))
+	d := startLoaded(t, c, redislog.Options{Log: textLog(&log), Clock: clock.Micros, Every: often})
+	assigntest.Apply(t, d, assigntest.Set(tenant("trial"), assign.Terms{Plan: "p"}, clock.Micros()+1), plan("a", "p"), plan("b", "p"))
+	assigntest.Apply(t, d, assigntest.Delete(tenant("b")))
 	clock.Move(time.Second)
 	if err := d.Sweep(ctx); err != nil {
 		t.Error(err)
 	}
 	for _, onlyCounted := range []bool{false, true} {
-		if _, err := d.Reset(ctx, assign.Reset{Keys: []string{d.StateKey("a#gcra")}, Record: assign.Record{Subject: assigntest.Subject("api", "a")}, OnlyCounted: onlyCounted}); err != nil {
+		if _, err := d.Reset(ctx, assign.Reset{Keys: []string{d.StateKey("a#gcra")}, Record: assign.Record{Kind: assign.WasReset, Subject: tenant("a")}, OnlyCounted: onlyCounted}); err != nil {
 			t.Error(err)
 		}
 	}
-	if n := len(recordsOf(t, d)); n != 3 {
-		t.Errorf("%d records, want 3", n)
+	if n := len(recordsOf(t, d)); n != 5 {
+		t.Errorf("%d records, want 5", n)
 	}
-	d.stop()
-	o.HashTags = 5
-	moved := startLoaded(t, c, o)
-	if n := moved.Table().Len(); n != 1 {
-		t.Errorf("%d assignments, want 1", n)
-	}
-	assigntest.Apply(t, moved, assigntest.Delete(assigntest.Subject("api", "a")))
-	// It looks whether a change is lost that Redis does not have any more.
-	var once sync.Once
-	moved.conn.AddHook(afterScript{func() {
-		once.Do(func() {
-			for _, tag := range hashTags(o.HashTags) {
-				admin.Del(ctx, moved.assignedKeys(tag, "assigned"), moved.assignedKeys(tag, "changes"))
-			}
-		})
-	}})
-	_, _ = moved.Apply(ctx, []assign.Change{assigntest.Plan(assigntest.Subject("api", "a"), "p")})
+	admin.Del(ctx, d.key("assigned"), d.key("changes"))
+	asynctest.Eventually(t, "it is put back", func() bool { return len(inRedis(t, d)) == 1 })
+	startLoaded(t, c, redislog.Options{Log: textLog(&log)}).stop()
 	if denied := admin.Do(ctx, "acl", "log").String(); strings.Contains(denied, "reason") {
 		t.Errorf("Redis denied: %s", denied)
 	}

@@ -1,94 +1,83 @@
 package redislog
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
 
-// entry is an entry of a stream of changes.
+// changeID is the ID of a record, and the ETag of the version that it made. Zero is before
+// all.
+type changeID struct{ ms, seq uint64 }
+
+func parseID(text string) (changeID, error) {
+	ms, seq, _ := strings.Cut(text, "-")
+	m, err1 := strconv.ParseUint(ms, 10, 64)
+	n, err2 := strconv.ParseUint(seq, 10, 64)
+	if err := cmp.Or(err1, err2); err != nil {
+		return changeID{}, fmt.Errorf("%.100q is not the ID of a record", text)
+	}
+	return changeID{m, n}, nil
+}
+
+func (i changeID) String() string {
+	return strconv.FormatUint(i.ms, 10) + "-" + strconv.FormatUint(i.seq, 10)
+}
+
+func (i changeID) compare(o changeID) int {
+	return cmp.Or(cmp.Compare(i.ms, o.ms), cmp.Compare(i.seq, o.seq))
+}
+
+// micros is the ID's time in microseconds since the Unix epoch.
+func (i changeID) micros() int64 { return int64(i.ms) * 1000 }
+
+// versionOf returns the ETag of an assignment in the table.
+func versionOf(a *assign.Assignment) changeID {
+	id, _ := parseID(a.ETag)
+	return id
+}
+
+// entry is a record as Redis has it: see append.lua.
 type entry struct {
-	id, previous streamID
+	id, previous changeID
 	record       assign.Record
 	keys         []string // of the states that were reset
-	// named are the parts that a change named.
-	named namedParts
-	// isSame says that everything was as it should be: nobody needs to be told.
-	isSame bool
-	// through, for what was put back, is the last change included in it.
-	through streamID
 }
 
-// isChange reports whether it is a change of a subject's assignment, or of the rest of a
-// domain.
-func (e *entry) isChange() bool {
-	return e.record.Kind == assign.Assigned || e.record.Kind == assign.Unassigned
-}
-
-// kinds maps the kinds of records as the scripts write them.
-var kinds = map[string]assign.RecordKind{"assigned": assign.Assigned, "unassigned": assign.Unassigned, "reset": assign.WasReset, "restored": assign.Restored}
-
-// decodeEntry reads an entry of a tag's stream. If it fails, it returns what could be
-// read up to there.
-func decodeEntry(t *tag, m redis.XMessage) (entry, error) {
-	var e entry
-	var err error
+// decodeEntry reads a record. If it fails on the record itself, id and previous are valid.
+func decodeEntry(m redis.XMessage) (e entry, err error) {
+	field := func(name string) []byte { text, _ := m.Values[name].(string); return []byte(text) }
 	if e.id, err = parseID(m.ID); err != nil {
 		return e, err
 	}
-	field := func(name string) string { text, _ := m.Values[name].(string); return text }
-	if e.previous, err = parseID(field("p")); err != nil {
+	if e.previous, err = parseID(string(field("p"))); err != nil {
 		return e, err
 	}
-	r := &e.record
-	r.ID, r.Moment = recordID(t, e.id), e.id.micros()
-	if r.Kind = kinds[field("kind")]; r.Kind == 0 {
-		return e, fmt.Errorf("the kind of change %q is not known", field("kind"))
+	if e.record, err = assign.DecodeRecord(field("r"), m.ID, e.id.micros()); err == nil && len(field("keys")) > 0 {
+		err = json.Unmarshal(field("keys"), &e.keys)
 	}
-	r.By, r.Reason = field("by"), field("reason")
-	if r.Kind == assign.Restored {
-		r.Restored, err = strconv.Atoi(field("n"))
-		through, err2 := parseID(field("through"))
-		e.through = through
-		return e, errors.Join(err, err2)
+	return e, err
+}
+
+// encodeValue returns an assignment as the hash has it.
+func encodeValue(a *assign.Assignment) string { return a.ETag + " " + string(assign.Encode(a)) }
+
+// decodeValue reads what encodeValue wrote. If it fails, it still returns the ETag.
+func decodeValue(value string) (a *assign.Assignment, etag string, _ error) {
+	etag, body, _ := strings.Cut(value, " ")
+	id, err := parseID(etag)
+	if err != nil {
+		return nil, etag, err
 	}
-	var subject assign.Subject
-	if err := json.Unmarshal([]byte(field("subject")), &subject); err != nil {
-		return e, fmt.Errorf("the subject: %w", err)
+	if a, err = assign.Decode([]byte(body)); err != nil {
+		return nil, etag, err
 	}
-	e.named, e.isSame = decodeNamed(field("named")), field("same") != ""
-	if e.isSame && r.Kind == assign.Unassigned && len(subject.Entries) == 0 {
-		r.Domain = subject.Domain
-		return e, nil // for the rest of a domain
-	}
-	if err := subject.Check(); err != nil {
-		return e, fmt.Errorf("the subject: %w", err)
-	}
-	r.Subject = subject
-	if r.Kind == assign.WasReset {
-		if err := errors.Join(json.Unmarshal([]byte(field("limits")), &r.Limits), json.Unmarshal([]byte(field("keys")), &e.keys)); err != nil {
-			return e, fmt.Errorf("what was reset: %w", err)
-		}
-		return e, nil
-	}
-	if text := field("before"); text != "" {
-		r.Before = readable(text)
-	}
-	if r.Kind == assign.Assigned {
-		after, err := assign.Decode([]byte(field("after")))
-		if err != nil {
-			return e, err
-		}
-		if after.Text() != r.Subject.Text() {
-			return e, errors.New("the assignment is of another subject than its change")
-		}
-		after.ETag = m.ID
-		r.After = after
-	}
-	return e, nil
+	a.Stamp(etag, id.micros())
+	return a, etag, nil
 }

@@ -1,19 +1,12 @@
 package redislog_test
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
 	"reflect"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,433 +20,274 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
-// inRedis returns the assignments that Redis has, by the text of their subjects, and
-// fails if one of them is not whole.
-func inRedis(t testing.TB, d *daemon, tags int) map[string]*assign.Assignment {
-	t.Helper()
-	all := make(map[string]*assign.Assignment)
-	for _, tag := range hashTags(tags) {
-		fields, err := d.conn.HGetAll(context.Background(), d.conn.Prefix()+"{"+tag+"}~assigned").Result()
-		if err != nil {
-			return nil // the caller asks again
-		}
-		delete(fields, "~epoch")
-		delete(fields, "~restorer")
-		for text, value := range fields {
-			a, err := assign.Decode([]byte(value))
-			if err != nil || a.Text() != text || a.ETag == "" || a.At == 0 {
-				t.Errorf("%q has %q: %v", text, value, err)
-				continue
-			}
-			all[text] = a
-		}
-	}
-	return all
-}
-
-func inTable(d *daemon) map[string]*assign.Assignment {
-	all := make(map[string]*assign.Assignment)
-	for a := range d.Table().All() {
-		all[a.Text()] = a
-	}
-	return all
-}
-
-// converge waits until daemons have in force what Redis has.
-func converge(t testing.TB, daemons ...*daemon) map[string]*assign.Assignment {
-	t.Helper()
-	var held map[string]*assign.Assignment
-	// All at one look: what one of them puts back, the others have a little later.
-	asynctest.Eventually(t, "all daemons have what Redis has", func() bool {
-		held = inRedis(t, daemons[0], 32)
-		return held != nil && !slices.ContainsFunc(daemons, func(d *daemon) bool { return !reflect.DeepEqual(inTable(d), held) })
-	})
-	return held
-}
-
-// checkRecords holds the newest record of each subject against what is in force: both
-// change together or not at all. What Redis lost and daemons have put back has one record
-// for all of it.
-func checkRecords(t testing.TB, d *daemon, held map[string]*assign.Assignment) {
-	t.Helper()
-	newest := map[string]*assign.Assignment{}
-	for q := (assign.RecordQuery{Max: 1000}); ; {
-		var page []assign.Record
-		var next string
-		asynctest.Eventually(t, "a page of records", func() bool {
-			var err error
-			page, next, err = d.Records(context.Background(), q)
-			return err == nil
-		})
-		for _, r := range page {
-			if r.Kind == assign.Restored {
-				return
-			}
-			if _, known := newest[r.Text()]; !known {
-				newest[r.Text()] = r.After
-			}
-		}
-		if q.After = next; next == "" {
-			break
-		}
-	}
-	for text, after := range newest {
-		if !reflect.DeepEqual(after, held[text]) {
-			t.Errorf("%s: in force is %+v, and its newest record has %+v", text, held[text], after)
-		}
-	}
-	for text := range held {
-		if _, known := newest[text]; !known {
-			t.Errorf("%s is in force without a record", text)
-		}
-	}
-}
-
-// TestFollowersConverge has three daemons change the same subjects at the same time.
-func TestFollowersConverge(t *testing.T) {
-	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		daemons := fleetOf(t, 3, c, redislog.Options{})
-		var all sync.WaitGroup
-		for i, d := range daemons {
-			all.Go(func() {
-				r := rand.New(rand.NewPCG(5, uint64(i)))
-				for range 15 {
-					var changes []assign.Change
-					for range 40 {
-						s := assigntest.Subject("api", fmt.Sprint(r.IntN(100)))
-						if r.IntN(3) == 0 {
-							changes = append(changes, assigntest.Delete(s))
-						} else {
-							changes = append(changes, assigntest.Plan(s, fmt.Sprint(i, r.Uint64())))
-						}
-					}
-					if _, err := d.Apply(context.Background(), changes); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		all.Wait()
-		checkRecords(t, daemons[0], converge(t, daemons...))
-	})
-}
-
-// Each time that a daemon sends a change, another one has just changed something else of
-// the same hash tag. That holds up nobody, unless it is the same subject.
-func TestChangesOfOtherSubjectsHoldUpNobody(t *testing.T) {
+// A daemon that is cut off goes on with what it knows, and has the rest soon after Redis is
+// back within its reach.
+func TestDaemonThatIsCutOffCatchesUp(t *testing.T) {
 	t.Parallel()
 	c := connOptions(redisconn.Single, redistest.Single(t))
-	one := redislog.Options{HashTags: 1}
-	d, other := startLoaded(t, c, one), startLoaded(t, c, one)
-	mine := assigntest.Subject("api", "mine")
-	var subject atomic.Pointer[assign.Subject]
-	var n atomic.Int64
-	d.conn.AddHook(beforeScript{func() {
-		if s := subject.Load(); s != nil {
-			assigntest.Apply(t, other, assigntest.Plan(*s, fmt.Sprint(n.Add(1))))
+	away, proxy := cutOff(t, c, redislog.Options{Every: often})
+	d := startLoaded(t, c, redislog.Options{Every: often})
+	assigntest.Apply(t, d, plans(10, "p")...)
+	converge(t, away)
+	for _, fault := range []func(){proxy.Drop, proxy.Refuse} {
+		fault()
+		plan := fmt.Sprint("q", time.Now())
+		assigntest.Apply(t, d, plans(5, plan)...)
+		assigntest.Apply(t, d, assigntest.Delete(tenant("7")))
+		if planOf(away, "1") == plan || planOf(away, "7") != "p" {
+			t.Errorf("without Redis it has followed: %v", held(away))
 		}
+		proxy.Heal(t)
+		converge(t, away, d)
+		assigntest.Apply(t, d, assigntest.Plan(tenant("7"), "p"))
+		converge(t, away, d)
+	}
+}
+
+// A daemon whose process stood still goes on with what it knows until its first look.
+func TestDaemonThatWasStoppedCatchesUp(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	stopped := startLoaded(t, c, redislog.Options{Every: often})
+	d := startLoaded(t, c, redislog.Options{Every: often})
+	assigntest.Apply(t, d, plan("acme", "p"))
+	converge(t, stopped)
+	goesOn := make(chan struct{})
+	stands := make(chan struct{}, 1)
+	stopped.conn.AddHook(pipelineHook{func() {
+		select {
+		case stands <- struct{}{}:
+		default:
+		}
+		<-goesOn
 	}})
-	assigntest.Apply(t, d, assigntest.Plan(mine, "first"))
-
-	others := assigntest.Subject("api", "other")
-	subject.Store(&others)
-	assigntest.Apply(t, d, assigntest.Plan(mine, "second"))
-	hasPlan(t, other, mine, "second")
-	subject.Store(&mine)
-	if applied, err := d.Apply(t.Context(), []assign.Change{assigntest.Plan(mine, "third")}); err == nil {
-		t.Errorf("a change of a subject that others change all the time is %v", applied.Results[0].Outcome)
+	<-stands
+	assigntest.Apply(t, d, plan("acme", "q"))
+	if got := planOf(stopped, "acme"); got != "p" {
+		t.Errorf("it stands still, and has %q", got)
 	}
-	subject.Store(nil)
-	hasPlan(t, d, mine, fmt.Sprint(n.Load()))
+	close(goesOn)
+	converge(t, stopped)
 }
 
-// TestLostChangesAreMended takes from Redis what a failover may lose, and more.
-func TestLostChangesAreMended(t *testing.T) {
-	t.Parallel()
-	c := connOptions(redisconn.Single, redistest.Single(t))
-	daemons := fleetOf(t, 2, c, redislog.Options{})
-	fill(t, daemons[0], 300)
-	ctx := context.Background()
-	r := redistest.Client(t, c.Addresses[0])
-	keys := func(i int) (assigned, changes string) {
-		head := c.Prefix + "{" + hashTags(32)[i] + "}~"
-		return head + "assigned", head + "changes"
-	}
-	for i := range 32 {
-		assigned, changes := keys(i)
-		fields := r.HKeys(ctx, assigned).Val()
-		switch i % 4 {
-		case 0: // all of it is lost
-			r.Del(ctx, assigned, changes)
-		case 1: // the newest changes are lost
-			newest := r.XRevRangeN(ctx, changes, "+", "-", 2).Val()
-			for _, m := range newest {
-				r.HDel(ctx, assigned, fields[0])
-				// XDEL leaves the ID that the stream gave last, which a replica
-				// without these changes does not have.
-				r.XDel(ctx, changes, m.ID)
-			}
-		case 2: // the log is lost
-			r.Del(ctx, changes)
-		}
-	}
-	converge(t, daemons...)
-	// It goes on from there.
-	fill(t, daemons[1], 400)
-	if held := converge(t, daemons...); len(held) != 400 {
-		t.Errorf("%d are in force, want 400", len(held))
+// pipelineHook calls before before each pipeline, which is how a store looks for changes.
+type pipelineHook struct{ before func() }
+
+func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, all []redis.Cmder) error {
+		h.before()
+		return next(ctx, all)
 	}
 }
 
-// TestLostDoorbellCostsNoMoreThanTime has the doorbell's key taken by something else.
-func TestLostDoorbellCostsNoMoreThanTime(t *testing.T) {
-	t.Parallel()
-	c := connOptions(redisconn.Single, redistest.Single(t))
-	r := redistest.Client(t, c.Addresses[0])
-	r.Set(context.Background(), c.Prefix+"{~assign}~doorbell", "foreign", 0)
-	ids := []string{"a", "b"}
-	o := redislog.Options{Awaited: func(context.Context) (redislog.Awaited, error) { return redislog.Awaited{IDs: ids}, nil }}
-	o.ID = "a"
-	a := startLoaded(t, c, o)
-	o.ID = "b"
-	b := startLoaded(t, c, o)
-	// Whether it is in force within 2 s or a little later depends on the machine.
-	if _, err := a.Apply(t.Context(), []assign.Change{assigntest.Plan(assigntest.Subject("api", "x"), "p")}); err != nil {
-		t.Fatal(err)
-	}
-	converge(t, a, b)
-}
-
-// TestLostReplyIsNoConflict loses the reply to a change that asks for a version.
+// A change whose reply is lost is made once, and is no conflict with itself.
 func TestLostReplyIsNoConflict(t *testing.T) {
 	t.Parallel()
-	proxy := redistest.StartProxy(t, redistest.Single(t))
-	c := connOptions(redisconn.Single, proxy.Addr())
-	d := startLoaded(t, c, redislog.Options{})
-	s := assigntest.Subject("api", "a")
-	first := assigntest.Apply(t, d, assigntest.Plan(s, "1"))[0].After
-	change := assigntest.Plan(s, "2")
-	change.IfMatch = first.ETag
-	cut := proxy.ResetAfter("|tenant=a")
-	r, err := d.Apply(t.Context(), []assign.Change{change})
-	<-cut
-	if err != nil || r.Results[0].Outcome != assign.Unchanged || r.Results[0].After.Plan != "2" {
-		t.Fatalf("got %+v, %v", r, err)
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d, proxy := cutOff(t, c, redislog.Options{Every: time.Hour})
+	first := plan("acme", "p")
+	first.IfMatch = assign.IfNone
+	second := plan("acme", "q")
+	third := assigntest.Delete(tenant("acme"))
+	for i, change := range []*assign.Change{&first, &second, &third} {
+		cut := proxy.ResetAfter("|tenant=acme")
+		result := assigntest.Apply(t, d, *change)[0]
+		<-cut
+		want := []assign.Outcome{assign.Created, assign.Replaced, assign.Deleted}[i]
+		if result.Outcome != want || planOf(d, "acme") != []string{"p", "q", ""}[i] {
+			t.Errorf("change %d: %+v; in force is %q", i, result, planOf(d, "acme"))
+		}
+		if result.After != nil {
+			second.IfMatch, third.IfMatch = result.After.ETag, result.After.ETag
+		}
 	}
-	if n := len(recordsOf(t, d)); n != 2 {
-		t.Errorf("%d records, want 2", n)
-	}
-	gone := assigntest.Delete(s)
-	gone.IfMatch = r.Results[0].After.ETag
-	cut = proxy.ResetAfter("|tenant=a")
-	r, err = d.Apply(t.Context(), []assign.Change{gone})
-	<-cut
-	if err != nil || r.Results[0].Outcome != assign.Unchanged || r.Results[0].After != nil {
-		t.Fatalf("got %+v, %v", r, err)
+	if n := len(recordsOf(t, d)); n != 3 {
+		t.Errorf("%d records", n)
 	}
 }
 
-func recordsOf(t testing.TB, d *daemon) []assign.Record {
-	t.Helper()
-	all, _, err := d.Records(context.Background(), assign.RecordQuery{Max: 10_000})
-	if err != nil {
-		t.Fatal(err)
+// Redis falls silent right after it made a change: the daemon that asked for it has it.
+func TestChangeIsInForceThoughRedisFallsSilent(t *testing.T) {
+	t.Parallel()
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d := startLoaded(t, c, redislog.Options{Every: time.Hour})
+	assigntest.Apply(t, d, plan("b", "p"))
+	d.conn.AddHook(failingPipelines{})
+	results, err := d.Apply(t.Context(), []assign.Change{plan("a", "p"), assigntest.Delete(tenant("b"))})
+	if err != nil || results[0].Outcome != assign.Created || results[1].Outcome != assign.Deleted {
+		t.Errorf("got %+v, %v", results, err)
 	}
-	return all
+	if planOf(d, "a") != "p" || planOf(d, "b") != "" {
+		t.Errorf("in force are %v", held(d))
+	}
 }
 
-// TestTableStaysWhileRedisIsAway stops Redis, and has it come back empty: what was in
-// force is put back.
+// failingPipelines has each pipeline fail.
+type failingPipelines struct{ pipelineHook }
+
+func (failingPipelines) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return os.ErrDeadlineExceeded }
+}
+
 func TestTableStaysWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Start(t, "--appendonly", "yes")
 	c := connOptions(redisconn.Single, server.Addr())
 	c.Timeout = time.Second
 	var log asynctest.Buffer
-	d := startLoaded(t, c, redislog.Options{Log: textLog(&log)})
-	fill(t, d, 100)
-	server.Kill()
-	r, err := d.Apply(t.Context(), []assign.Change{assigntest.Plan(assigntest.Subject("api", "new"), "p")})
-	if err == nil || r.Results[0].Outcome != assign.Unknown {
-		t.Errorf("without Redis: %+v, %v", r, err)
+	d := startLoaded(t, c, redislog.Options{Log: textLog(&log), Every: often})
+	assigntest.Apply(t, d, plans(10, "p")...)
+	server.Stop()
+	asynctest.Eventually(t, "the failure is logged", func() bool { return log.Count("cannot be followed") == 1 })
+	results, err := d.Apply(t.Context(), []assign.Change{plan("1", "q")})
+	if err == nil || results[0].Outcome != assign.Unknown || d.Table().Len() != 10 {
+		t.Errorf("got %+v, %v", results, err)
 	}
-	asynctest.Eventually(t, "it is logged", func() bool { return log.Count("cannot be followed") == 1 })
-	if n := d.Table().Len(); n != 100 || !d.Loaded() {
-		t.Errorf("%d are in force while Redis is away, want 100", n)
-	}
-	server.Restart() // nothing is persisted
-	asynctest.Eventually(t, "what Redis lost is put back", func() bool { return len(inRedis(t, d, 32)) == 100 })
-	fill(t, d, 10)
-	if n := d.Table().Len(); n != 100 {
-		t.Errorf("%d are in force, want 100", n)
-	}
-	if n := log.Count("cannot be followed"); n != 1 {
-		t.Errorf("%d lines are logged, want 1: %s", n, log.String())
+	server.Restart()
+	assigntest.Apply(t, d, plan("1", "q"))
+	converge(t, d)
+}
+
+func configure(t *testing.T, r *redis.Client, pairs ...string) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if err := r.ConfigSet(context.Background(), pairs[i], pairs[i+1]).Err(); err != nil {
+			t.Fatalf("%s %s: %v", pairs[i], pairs[i+1], err)
+		}
 	}
 }
 
-// envVictim has the addresses of a cluster and a prefix, for a process that changes
-// assignments until it is killed.
-const envVictim = "REDISLOG_TEST_VICTIM"
-
-// victim changes 10,000 assignments in one call, again and again.
-func victim(where string) error {
-	prefix, addresses, _ := strings.Cut(where, " ")
-	conn, err := redisconn.New(redisconn.Options{Mode: redisconn.Cluster, Addresses: strings.Fields(addresses), Prefix: prefix, Timeout: 10 * time.Second})
-	if err != nil {
-		return err
-	}
-	s, err := redislog.New(conn, redislog.Options{ID: "victim", HashTags: 32, Tags: hashTags})
-	if err != nil {
-		return err
-	}
-	go s.Run(context.Background())
-	for !s.Loaded() {
-		time.Sleep(time.Millisecond)
-	}
-	fmt.Println("begins")
-	_, err = s.Apply(context.Background(), tenThousand("killed"))
-	fmt.Println("ends")
-	return err
-}
-
-func tenThousand(plan string) (changes []assign.Change) {
-	for i := range 10_000 {
-		changes = append(changes, assigntest.Plan(assigntest.Subject("api", fmt.Sprint(i)), plan))
-	}
-	return changes
-}
-
-// TestKilledDaemonLeavesNothingHalf kills a daemon in the middle of 10,000 changes.
-// Three others follow it, and one of them makes the same changes again.
-func TestKilledDaemonLeavesNothingHalf(t *testing.T) {
-	t.Parallel()
-	c := connOptions(redisconn.Cluster, redistest.Cluster(t)...)
-	daemons := fleetOf(t, 3, c, redislog.Options{})
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envVictim+"="+c.Prefix+" "+strings.Join(c.Addresses, " "))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	if err := cmd.Start(); err != nil {
+func replicaOf(t *testing.T, r *redis.Client, host, port string) {
+	t.Helper()
+	if err := r.ReplicaOf(context.Background(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	asynctest.Eventually(t, "some changes are made", func() bool { return daemons[0].Table().Len() > 500 })
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	held := converge(t, daemons...)
-	t.Logf("%d changes were made before the end: %q", len(held), out.String())
-	checkRecords(t, daemons[0], held)
-	// On a busy machine not all daemons have so many in time.
-	applied, err := daemons[1].Apply(t.Context(), tenThousand("killed"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	unchanged := 0
-	for _, r := range applied.Results {
-		if r.Outcome == assign.Unchanged {
-			unchanged++
-		} else if r.Outcome != assign.Created {
-			t.Fatalf("again: %+v", r)
-		}
-	}
-	if unchanged != len(held) {
-		t.Errorf("%d were in force, and %d are unchanged", len(held), unchanged)
-	}
-	if n := len(converge(t, daemons...)); n != 10_000 {
-		t.Errorf("%d are in force, want 10000", n)
-	}
 }
 
-// testFailover loses a master in the middle of an import, and imports again.
-func testFailover(t *testing.T, c redisconn.Options, lose func(), promoted func() bool) {
-	c.Timeout = time.Second
-	daemons := fleetOf(t, 3, c, redislog.Options{})
-	changes := tenThousand("p")
-	var imports sync.WaitGroup
-	imports.Go(func() {
-		for part := range slices.Chunk(changes, 500) {
-			_, _ = daemons[0].Apply(context.Background(), part)
-		}
-	})
-	asynctest.Eventually(t, "some changes are made", func() bool { return daemons[1].Table().Len() > 2000 })
-	lose()
-	asynctest.Eventually(t, "another master is there", promoted)
-	imports.Wait()
-	checkRecords(t, daemons[0], converge(t, daemons...))
-	asynctest.Eventually(t, "all is imported again", func() bool {
-		for part := range slices.Chunk(changes, 500) {
-			if a, err := daemons[2].Apply(context.Background(), part); err != nil || len(a.Pending) > 0 {
-				return false
-			}
-		}
-		return true
-	})
-	held := converge(t, daemons...)
-	if len(held) != len(changes) {
-		t.Errorf("%d are in force, want %d", len(held), len(changes))
-	}
-	checkRecords(t, daemons[0], held)
+// changesOfAllKinds make an assignment, replace one and end one.
+func changesOfAllKinds() []assign.Change {
+	return []assign.Change{plan("new", "p"), plan("old", "another"), assigntest.Delete(tenant("gone"))}
 }
 
-func TestFailoverOfAClusterInMidImport(t *testing.T) {
+// What Redis refuses is reported as refused, with the reason, and all is as it was: what is
+// in force, the records, and the states of limits.
+func TestWhatRedisRefusesIsNotDone(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 1, "--cluster-require-full-coverage", "no")
-	witness := redistest.Client(t, cluster.Masters[1].Addr())
-	testFailover(t, connOptions(redisconn.Cluster, cluster.Addrs()...), cluster.Masters[0].Kill, func() bool {
-		shards, err := witness.ClusterShards(context.Background()).Result()
-		return err == nil && slices.ContainsFunc(shards, func(s redis.ClusterShard) bool {
-			return len(s.Slots) > 0 && s.Slots[0].Start == 0 && slices.ContainsFunc(s.Nodes, func(n redis.Node) bool {
-				addr := net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10))
-				return n.Role == "master" && n.Health == "online" && addr != cluster.Masters[0].Addr()
-			})
+	toReplica := func(t *testing.T, r *redis.Client) { replicaOf(t, r, "127.0.0.1", "1") }
+	toMaster := func(t *testing.T, r *redis.Client) { replicaOf(t, r, "no", "one") }
+	set := func(pairs ...string) func(*testing.T, *redis.Client) {
+		return func(t *testing.T, r *redis.Client) { configure(t, r, pairs...) }
+	}
+	for _, test := range []struct {
+		want         string
+		passes       bool
+		args         []string
+		refuse, heal func(*testing.T, *redis.Client)
+	}{
+		{want: "READONLY", passes: true, refuse: toReplica, heal: toMaster},
+		{want: "MASTERDOWN", passes: true, args: []string{"--replica-serve-stale-data", "no"}, refuse: toReplica, heal: toMaster},
+		{want: "OOM", refuse: set("maxmemory", "1"), heal: set("maxmemory", "0")},
+		{want: "NOREPLICAS", refuse: set("min-replicas-to-write", "1"), heal: set("min-replicas-to-write", "0")},
+	} {
+		t.Run(test.want, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, test.args...)
+			r := redistest.Client(t, server.Addr())
+			d := startLoaded(t, connOptions(redisconn.Single, server.Addr()), redislog.Options{Every: often})
+			testRefusal(t, d, test.want, test.passes, func() { test.refuse(t, r) }, func() { test.heal(t, r) })
 		})
+	}
+	t.Run("NOPERM", func(t *testing.T) {
+		t.Parallel()
+		all := strings.Fields(aclCommands)
+		c, give := asUser(t, all...)
+		d := startLoaded(t, c, redislog.Options{Every: often})
+		testRefusal(t, d, "NOPERM", false, func() { give(append(all, "-xadd")...) }, func() { give(all...) })
+	})
+	t.Run("WRONGTYPE", func(t *testing.T) {
+		t.Parallel()
+		d := startLoaded(t, connOptions(redisconn.Single, redistest.Single(t)), redislog.Options{Every: time.Hour})
+		kept := d.key("kept")
+		testRefusal(t, d, "WRONGTYPE", false, func() {
+			d.conn.Rename(t.Context(), d.key("changes"), kept)
+			d.conn.Set(t.Context(), d.key("changes"), "x", 0)
+		}, func() { d.conn.Rename(t.Context(), kept, d.key("changes")) })
 	})
 }
 
-func TestFailoverBehindSentinelInMidImport(t *testing.T) {
+func testRefusal(t *testing.T, d *daemon, want string, passes bool, refuse, heal func()) {
+	t.Helper()
+	ctx := context.Background()
+	assigntest.Apply(t, d, plan("old", "p"), plan("gone", "p"))
+	state := d.StateKey("x#gcra")
+	if err := d.conn.Set(ctx, state, "taken", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before, records := inRedis(t, d), recordsOf(t, d)
+	refuse()
+	results, err := d.Apply(ctx, changesOfAllKinds())
+	if err == nil {
+		t.Error("there is no error")
+	}
+	for i, r := range results {
+		if r.Outcome != assign.Failed || r.Passes != passes || !errors.Is(r.Err, assign.ErrNothingChanged) ||
+			!strings.HasPrefix(fmt.Sprint(r.Err), "refused by Redis, nothing was changed: ") || !strings.Contains(fmt.Sprint(r.Err), want+" ") {
+			t.Errorf("change %d: got %+v", i, r)
+		}
+	}
+	_, err = d.Reset(ctx, assign.Reset{Keys: []string{state}, Record: assign.Record{Kind: assign.WasReset, Subject: tenant("x"), Limits: []string{""}}})
+	if !errors.Is(err, assign.ErrNothingChanged) || !strings.Contains(err.Error(), want+" ") {
+		t.Errorf("a reset ends with %v", err)
+	}
+	heal()
+	if now := inRedis(t, d); !reflect.DeepEqual(now, before) {
+		t.Errorf("in force is %v, and was %v", now, before)
+	}
+	if now := recordsOf(t, d); !reflect.DeepEqual(now, records) {
+		t.Errorf("the records are %v, and were %v", now, records)
+	}
+	if text := d.conn.Get(ctx, state).Val(); text != "taken" {
+		t.Errorf("the state is %q", text)
+	}
+	assigntest.Apply(t, d, changesOfAllKinds()...)
+}
+
+// A refusal does not say what became of the same call before, whose reply was lost.
+func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
 	t.Parallel()
-	sentinels, master, _ := redistest.StartSentinel(t, "limits")
-	witness := redis.NewSentinelClient(&redis.Options{Addr: sentinels[0]})
-	t.Cleanup(func() { witness.Close() })
-	c := connOptions(redisconn.Sentinel, sentinels...)
-	c.SentinelMaster = "limits"
-	testFailover(t, c, master.Kill, func() bool {
-		host, err := witness.GetMasterAddrByName(context.Background(), "limits").Result()
-		return err == nil && net.JoinHostPort(host[0], host[1]) != master.Addr()
-	})
+	server := redistest.Start(t)
+	d, proxy := cutOff(t, connOptions(redisconn.Single, server.Addr()), redislog.Options{})
+	replicaOf(t, redistest.Client(t, server.Addr()), "127.0.0.1", "1")
+	cut := proxy.ResetAfter("|tenant=a")
+	results, err := d.Apply(t.Context(), []assign.Change{plan("a", "p")})
+	<-cut
+	if err == nil || !strings.Contains(err.Error(), "READONLY") || results[0].Outcome != assign.Unknown || results[0].Err != nil {
+		t.Errorf("got %+v, %v", results[0], err)
+	}
 }
 
-// TestAssignmentsMoveToOtherHashTags restarts daemons with other numbers of hash tags.
-func TestAssignmentsMoveToOtherHashTags(t *testing.T) {
+// A reset whose states cannot be forgotten leaves two records, the second of which says so.
+func TestResetThatFailsSaysSo(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, c redisconn.Options) {
-		first := startLoaded(t, c, redislog.Options{HashTags: 32})
-		fill(t, first, 500)
-		want := inTable(first)
-		first.stop()
-		records := 500
-		for _, tags := range []int{7, 64, 32} {
-			// Two begin at the same time.
-			a, b := start(t, c, redislog.Options{HashTags: tags}), start(t, c, redislog.Options{HashTags: tags})
-			for _, d := range []*daemon{a, b} {
-				asynctest.Eventually(t, "the store is loaded", d.Loaded)
-				if got := inTable(d); !reflect.DeepEqual(got, want) {
-					t.Fatalf("of %d hash tags: %d assignments, want %d", tags, len(got), len(want))
-				}
+		d := startLoaded(t, c, redislog.Options{Every: often})
+		state := d.StateKey("x#gcra")
+		d.conn.AddHook(newScriptHook(func(_ int64, cmd redis.Cmder) error {
+			if cmd.Args()[3] == state { // its first key
+				return os.ErrDeadlineExceeded
 			}
-			if n := len(recordsOf(t, a)); n != records {
-				t.Errorf("of %d hash tags: %d records, want %d", tags, n, records)
-			}
-			s := assigntest.Subject("api", "0")
-			changed := assigntest.Apply(t, a, assigntest.Plan(s, fmt.Sprint("with ", tags)))[0]
-			if changed.Outcome != assign.Replaced || !reflect.DeepEqual(changed.Before, want[s.Text()]) {
-				t.Errorf("of %d hash tags: %+v of %+v", tags, changed, want[s.Text()])
-			}
-			want[s.Text()] = changed.After
-			records++
-			a.stop()
-			b.stop()
+			return nil
+		}))
+		d.conn.Set(t.Context(), state, "taken", 0)
+		_, err := d.Reset(t.Context(), assign.Reset{Keys: []string{state}, Record: assign.Record{Kind: assign.WasReset, Subject: tenant("x"), By: "ann"}})
+		if err == nil || errors.Is(err, assign.ErrNothingChanged) {
+			t.Errorf("got %v", err)
+		}
+		records := recordsOf(t, d)
+		if len(records) != 2 || records[1].Kind != assign.WasReset || records[0].Kind != assign.ResetFailed || records[0].By != "ann" || !reflect.DeepEqual(records[0].Subject, tenant("x")) {
+			t.Errorf("records %+v", records)
 		}
 	})
 }

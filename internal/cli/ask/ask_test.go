@@ -25,10 +25,10 @@ func TestSupportCommands(t *testing.T) {
 		{"explain --domain api tenant=acme", "It would pass: no limit is in force for it.\n└─ tenant=acme: allowed\n   └─ no rule\n"},
 		{"reset --domain api tenant=acme", "reset  tenant=acme of api: day, the limit without a name\n"},
 		{"reset --domain api tenant=acme --limit day", "reset  tenant=acme of api: day\n"},
-		{"audit --domain api tenant=acme", `2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; until then plan pro (reason: "contract"); ended with the reason "over"
-2026-05-04T03:02:01Z  ops  tenant=acme of api: plan pro (reason: "contract")
+		{"audit --domain api tenant=acme", `2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract
+2026-05-04T03:02:01Z  ops  tenant=acme of api: plan pro, contract
 `},
-		{"audit --most 1", "2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; until then plan pro (reason: \"contract\"); ended with the reason \"over\"\n"},
+		{"audit --most 1", "2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract\n"},
 		{"audit --domain login", "nothing was changed\n"},
 		{"audit --domain logn", "nothing was changed\n"},
 		{"assignments", "nothing is assigned\n"},

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
@@ -123,9 +124,10 @@ func writeAssignments(out io.Writer, page []*adminv1.Assignment, first bool, wid
 	}
 	now := time.Now()
 	for _, a := range page {
+		by, at := lastChange(a)
 		rows = append(rows, [5]string{
-			yamlfile.Printable(a.GetDomain()), subjecttext.Word(a.GetEntries()), cmp.Or(spelling.Visible(a.GetMadeBy()), "-"),
-			moment.Text(a.GetMadeAt()), spelling.Visible(assigntext.Describe(a, now)),
+			yamlfile.Printable(a.GetDomain()), subjecttext.Word(a.GetEntries()), cmp.Or(spelling.Visible(by), "-"),
+			moment.Text(at), spelling.Visible(assigntext.Describe(a, now)),
 		})
 	}
 	for _, row := range rows {
@@ -141,4 +143,15 @@ func writeAssignments(out io.Writer, page []*adminv1.Assignment, first bool, wid
 		fmt.Fprintln(w, row[len(widths)])
 	}
 	return w.Flush()
+}
+
+// lastChange returns who changed an assignment last, and when: its base, or a layer.
+func lastChange(a *adminv1.Assignment) (by string, at *timestamppb.Timestamp) {
+	by, at = a.GetMadeBy(), a.MadeAt
+	for _, t := range a.GetTemporary() {
+		if t.GetMadeAt().AsTime().After(at.AsTime()) {
+			by, at = t.GetMadeBy(), t.MadeAt
+		}
+	}
+	return by, at
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -113,22 +114,26 @@ func recordText(r *adminv1.AuditRecord) string {
 	text := subjecttext.Text(r.GetDomain(), r.GetEntries()) + ": "
 	switch r.GetKind() {
 	case adminv1.AuditKind_AUDIT_KIND_RESET:
-		text += "reset"
-		if len(r.GetLimits()) > 0 {
-			text += " " + assigntext.LimitNames(r.GetLimits())
-		}
+		text += "reset " + assigntext.LimitNames(r.GetLimits())
+	case adminv1.AuditKind_AUDIT_KIND_RESET_FAILED:
+		text += "reset, not completed: " + assigntext.LimitNames(r.GetLimits())
 	default:
 		text += assigntext.Describe(r.GetAfter(), at)
-		if r.GetBefore() != nil {
-			text += "; until then " + assigntext.Describe(r.GetBefore(), at)
-		}
 	}
-	switch {
-	case r.GetReason() == "" || r.GetReason() == r.GetAfter().GetReason():
-	case r.GetKind() == adminv1.AuditKind_AUDIT_KIND_UNASSIGNED:
-		text += fmt.Sprintf("; ended with the reason %q", r.GetReason())
-	default:
-		text += fmt.Sprintf(" (reason: %q)", r.GetReason())
+	if r.GetReason() != "" && !slices.Contains(reasonsOf(r.GetAfter()), r.GetReason()) {
+		text += "; reason: " + assigntext.ReasonText(r.GetReason())
+	}
+	if r.GetBefore() != nil {
+		text += "; before: " + assigntext.Describe(r.GetBefore(), at)
 	}
 	return text
+}
+
+// reasonsOf returns the reasons that the description of an assignment has.
+func reasonsOf(a *adminv1.Assignment) []string {
+	reasons := []string{a.GetReason()}
+	for _, t := range a.GetTemporary() {
+		reasons = append(reasons, t.GetReason())
+	}
+	return reasons
 }

@@ -45,7 +45,8 @@ func DaemonsCommand() *cobra.Command {
 		Long: `Lists the daemons that share a Redis, and says so when their rules differ. It
 asks the admin API of one of them. With --store and the --redis flags, which are
 those of serve, it reads the register in Redis itself; so it does if the
-environment says how to reach Redis and the admin API does not answer.
+environment says how to reach Redis and the admin API does not answer. CHANGE is
+the last record of the audit that a daemon had followed when it was last seen.
 
 Exits with 0 when the daemons have the same rules, even when the register is
 empty, and with 1 when their rules differ or cannot be found out.`,
@@ -235,14 +236,11 @@ func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.T
 
 func printDaemons(w io.Writer, list *adminv1.ListDaemonsResponse) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tTAGS\tSTATE\tRULES\tUP\tSEEN")
-	at := time.Now()
-	if list.GetAt() != nil { // an older daemon does not say
-		at = list.GetAt().AsTime()
-	}
+	fmt.Fprintln(t, "ID\tADDRESS\tVERSION\tTAGS\tSTATE\tRULES\tCHANGE\tUP\tSEEN")
+	at := list.GetAt().AsTime()
 	for _, d := range list.GetDaemons() {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s ago\n", spelling.Visible(d.GetId()), spelling.Visible(d.GetAddress()), cmp.Or(spelling.Visible(d.GetVersion()), "-"),
-			numberOrDash(d.GetHashTags()), numberOrDash(d.GetStateFormat()), cmp.Or(spelling.Visible(fleet.ShortRules(d.GetRules())), "-"),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s ago\n", spelling.Visible(d.GetId()), spelling.Visible(d.GetAddress()), cmp.Or(spelling.Visible(d.GetVersion()), "-"),
+			numberOrDash(d.GetHashTags()), numberOrDash(d.GetStateFormat()), cmp.Or(spelling.Visible(fleet.ShortRules(d.GetRules())), "-"), cmp.Or(spelling.Visible(d.GetChange()), "-"),
 			timespan.Format(at.Sub(d.GetStarted().AsTime())), timespan.Format(at.Sub(d.GetSeen().AsTime())))
 	}
 	return t.Flush()

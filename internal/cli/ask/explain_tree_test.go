@@ -34,7 +34,10 @@ descriptors {
   rule {path: "tenant=acme / user" place {file: "limits.yaml" line: 5} quota_mode: true}
   plan: "pro"
   assignments {
-    assignment {entries {key: "tenant" value: "acme"} plan: "pro" made_by: "ops"}
+    assignment {
+      entries {key: "tenant" value: "acme"} plan: "pro" reason: "contract"
+      temporary {numbers {limit: "minute" requests: 20} reason: "relief" until {seconds: 1767355200}}
+    }
     applies: true
   }
   assignments {
@@ -67,7 +70,7 @@ descriptors {
 It would be denied: the limit without a name of user=x (denies always) never allows anything.
 ├─ 'tenant=acme,user=a b': allowed
 │  ├─ rule tenant=acme / user (limits.yaml:5), plan pro, quota_mode
-│  ├─ assignment to tenant=acme: plan pro
+│  ├─ assignment to tenant=acme: plan pro, contract; until tomorrow 12:00 20 a minute, relief
 │  ├─ assignment to 'tenant=acme,user=a b': plan gold; it changes nothing here
 │  ├─ limit minute: 10 at once, then one every 6s, numbers of an assignment
 │  │  ├─ allows: 7 of 20 left, full again in 1m 5s

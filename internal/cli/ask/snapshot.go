@@ -39,18 +39,14 @@ func (l loadedTable) Loaded() bool         { return true }
 
 // snapshotAPI reads a snapshot, and describes it on stderr.
 func snapshotAPI(path string, stderr io.Writer) (adminv1.AdminServiceClient, error) {
-	snapshot, err := redislog.OpenSnapshot(path)
+	table := assign.NewTable()
+	head, err := redislog.ReadSnapshot(path, "", table.Put)
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 		err = pathErr.Err // the caller names the file
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer snapshot.Close()
-	table := assign.NewTable()
-	if err := snapshot.Each(table.Put); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(stderr, "%s: %d assignments of %s, as of %s\n", path, table.Len(), spelling.Visible(snapshot.Where()), snapshot.SavedAt().UTC().Format(time.RFC3339))
+	fmt.Fprintf(stderr, "%s: %d assignments of %s, as of %s\n", path, table.Len(), spelling.Visible(head.Where), head.SavedAt.UTC().Format(time.RFC3339))
 	return ofSnapshot{api: &adminapi.API{Options: adminapi.Options{Assignments: loadedTable{table: table}, Now: time.Now}}}, nil
 }

@@ -1,145 +1,135 @@
 // Package assigntext reads and writes assignments the way people do: in words, as the
 // numbers of a flag, and as rows of a file. It checks them before any daemon is asked. It
-// imports assign, subjecttext, and the values of flags.
+// imports assignmsg, subjecttext, moment, and the values of flags.
 package assigntext
 
 import (
-	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
+	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
 // Check returns what is wrong with a change of an assignment, before any daemon is asked,
-// one line per mistake, or nil.
+// one line per mistake, or nil. The daemon's clock says which ends are over.
 func Check(p *adminv1.AssignmentPatch) error {
-	set, err := Read(p.GetAssignment())
-	if err != nil {
-		return err
-	}
-	c := assign.Change{Assignment: set}
-	c.Remove.Limits = p.GetRemoveLimits()
-	c.Remove.Rest = len(p.GetRemove()) > 0 // whichever parts they are
-	if p.GetAssignment().Until != nil && !c.Sets() {
-		return errors.New("until: found it without a part that it would end; allowed: both")
-	}
-	return c.Check()
+	_, err := assignmsg.Patch(p, time.Time{})
+	return err
 }
 
-// Read reads an assignment. Its error says what in it cannot be read.
-func Read(a *adminv1.Assignment) (assign.Assignment, error) {
-	own := assign.Assignment{
-		Subject: assign.Subject{Domain: a.GetDomain()},
-		Terms:   assign.Terms{Plan: a.GetPlan(), Unlimited: a.GetUnlimited(), Blocked: a.GetBlocked()},
-		Reason:  a.GetReason(),
-	}
-	for _, e := range a.GetEntries() {
-		own.Entries = append(own.Entries, bucket.Entry{Key: e.GetKey(), Value: e.GetValue()})
-	}
-	if err := readNumbers(&own, a.GetNumbers()); err != nil {
-		return own, err
-	}
-	if c := a.GetCalendar(); c != nil {
-		own.Calendar = assign.Calendar{TimeZone: c.GetTimeZone(), Starts: c.GetStarts()}
-		if own.Calendar == (assign.Calendar{}) {
-			return own, errors.New("calendar: found neither time_zone nor starts; allowed: one of them, or both")
-		}
-	}
-	var rest int64
-	for _, e := range []struct {
-		where string
-		from  *timestamppb.Timestamp
-		to    *int64
-	}{
-		{where: "until", from: a.Until, to: &rest},
-		{where: "plan_until", from: a.PlanUntil, to: &own.PlanUntil},
-		{where: "calendar.until", from: a.GetCalendar().GetUntil(), to: &own.CalendarUntil},
-		{where: "unlimited_until", from: a.UnlimitedUntil, to: &own.UnlimitedUntil},
-		{where: "blocked_until", from: a.BlockedUntil, to: &own.BlockedUntil},
-	} {
-		var err error
-		if *e.to, err = endOf(e.where, e.from); err != nil {
-			return own, err
-		}
-	}
-	own.EndRest(rest)
-	return own, nil
+// layer is what was said at one time: the base, which has no end, or a temporary layer.
+type layer interface {
+	GetPlan() string
+	GetNumbers() []*adminv1.AssignedNumbers
+	GetUnlimited() bool
+	GetBlocked() bool
+	GetCalendar() *adminv1.AssignedCalendar
+	GetReason() string
 }
 
-// readNumbers gives an assignment numbers and their ends.
-func readNumbers(own *assign.Assignment, list []*adminv1.AssignedNumbers) error {
-	for i, n := range list {
-		if n.Period != nil && n.GetPeriod().AsDuration() <= 0 {
-			return fmt.Errorf("numbers: a period of %s, where a positive one is needed", n.GetPeriod().AsDuration())
-		}
-		until, err := endOf(fmt.Sprintf("numbers[%d].until", i), n.Until)
-		if err != nil {
-			return err
-		}
-		own.Numbers = append(own.Numbers, assign.Numbers{
-			Limit: n.GetLimit(), Requests: int64(n.GetRequests()), Period: n.GetPeriod().AsDuration(), Burst: int64(n.GetBurst()),
-		})
-		own.NumbersUntil = append(own.NumbersUntil, until)
+// Describe describes an assignment in words: the base, then each layer with its end, as
+// "5,000,000 a month, contract; until tomorrow 12:00 6,000,000 a month, relief". Times are
+// in the zone of now. nil is nothing.
+func Describe(a *adminv1.Assignment, now time.Time) string {
+	var all []string
+	if parts := partsOf(a); len(parts) > 0 {
+		all = append(all, layerText(a))
 	}
-	return nil
+	for _, t := range a.GetTemporary() {
+		all = append(all, untilText(t.GetUntil(), now)+" "+layerText(t))
+	}
+	if len(all) == 0 {
+		return "nothing assigned"
+	}
+	return strings.Join(all, "; ")
 }
 
-// endOf returns when something ends, in microseconds since the Unix epoch.
-func endOf(where string, m *timestamppb.Timestamp) (int64, error) {
-	if m == nil {
-		return 0, nil
-	}
-	if !m.IsValid() {
-		return 0, errors.New(where + ": no moment")
-	}
-	micros := m.AsTime().UnixMicro()
-	if micros <= 0 || micros > assign.MaxMoment {
-		return 0, fmt.Errorf("%s: found %s; allowed: a moment after 1970, up to %s", where, m.AsTime().Format(moment.Layout), time.UnixMicro(assign.MaxMoment).UTC().Format(time.DateOnly))
-	}
-	return micros, nil
+func untilText(at *timestamppb.Timestamp, now time.Time) string {
+	return "until " + moment.Short(at.AsTime(), now)
 }
 
-// orUntil returns the end of a part, or that of all parts if it has none of its own.
-func orUntil(end *timestamppb.Timestamp, a *adminv1.Assignment) *timestamppb.Timestamp {
-	if end == nil {
-		return a.Until
+// layerText describes the parts of a layer, and why it was made.
+func layerText(l layer) string {
+	var texts []string
+	for _, p := range partsOf(l) {
+		texts = append(texts, p.text)
 	}
-	return end
+	if l.GetReason() != "" {
+		texts = append(texts, ReasonText(l.GetReason()))
+	}
+	return strings.Join(texts, ", ")
 }
 
-// withOwnEnds returns an assignment whose parts have ends of their own instead of until,
-// which is all that daemons that do not know parts send.
-func withOwnEnds(a *adminv1.Assignment) *adminv1.Assignment {
-	if a.Until == nil {
-		return a
+var plainReason = regexp.MustCompile(`^[\pL\pN][\pL\pN #./:_-]*$`)
+
+// ReasonText returns a reason as it stands in a list: as it is, or in quotes if it could
+// be taken for more of the list.
+func ReasonText(reason string) string {
+	if plainReason.MatchString(reason) {
+		return reason
 	}
-	a = proto.CloneOf(a)
-	if a.GetPlan() != "" {
-		a.PlanUntil = orUntil(a.PlanUntil, a)
+	return fmt.Sprintf("%q", reason)
+}
+
+// part is a part of a layer: its name, which for numbers is that of their limit after
+// "limit ", and what is said of it in words.
+type part struct{ name, text string }
+
+func partsOf(l layer) (parts []part) {
+	if l.GetBlocked() {
+		parts = append(parts, part{"block", "blocked"})
 	}
-	if a.GetUnlimited() {
-		a.UnlimitedUntil = orUntil(a.UnlimitedUntil, a)
+	if l.GetUnlimited() {
+		parts = append(parts, part{"unlimited", "unlimited"})
 	}
-	for _, n := range a.GetNumbers() {
-		n.Until = orUntil(n.Until, a)
+	if l.GetPlan() != "" {
+		parts = append(parts, part{"plan", "plan " + yamlfile.Printable(l.GetPlan())})
 	}
-	if c := a.GetCalendar(); c != nil {
-		c.Until = orUntil(c.Until, a)
+	for _, n := range l.GetNumbers() {
+		parts = append(parts, part{"limit " + n.GetLimit(), numbersText(n)})
 	}
-	if a.GetPlan() == "" && !a.GetUnlimited() && len(a.GetNumbers()) == 0 && a.GetCalendar() == nil {
-		a.BlockedUntil = orUntil(a.BlockedUntil, a)
+	if c := l.GetCalendar(); c != nil {
+		parts = append(parts, part{"calendar", calendarText(c)})
 	}
-	a.Until = nil
-	return a
+	return parts
+}
+
+// spans are the names of limits that say how long their period is.
+var spans = map[string]string{
+	"second": "a second", "minute": "a minute", "hour": "an hour", "day": "a day", "week": "a week", "month": "a month", "year": "a year",
+}
+
+// numbersText says numbers: "5,000,000 a month", or "limit burst 100 in 1s with burst 200".
+func numbersText(n *adminv1.AssignedNumbers) string {
+	text := words.Thousands(int64(n.GetRequests()))
+	span, isSpan := spans[n.GetLimit()]
+	switch {
+	case isSpan && n.Period == nil:
+		text += " " + span
+	case n.GetLimit() != "":
+		text = "limit " + spelling.Visible(nameEscapes.Replace(n.GetLimit())) + " " + text
+	default:
+		text = "limit " + text
+	}
+	if n.Period != nil {
+		text += " in " + period.Format(n.GetPeriod().AsDuration())
+	}
+	if n.GetBurst() > 0 {
+		text += " with burst " + words.Thousands(int64(n.GetBurst()))
+	}
+	return text
 }
 
 // calendarText says a calendar in words. Texts of a daemon may be of any kind.
@@ -154,37 +144,58 @@ func calendarText(c *adminv1.AssignedCalendar) string {
 	return said.String()
 }
 
-// Describe describes an assignment in words, part by part; nil is nothing.
-func Describe(a *adminv1.Assignment, now time.Time) string {
-	if a == nil {
-		return "nothing assigned"
+// Beside says what else an assignment says of the parts that a change has set, without an
+// end or until a moment: layers above the base that hide them, and layers below a layer
+// that outlast it. It returns nothing if there is none.
+func Beside(set, after *adminv1.Assignment, now time.Time) (notes []string) {
+	var names []string
+	for _, p := range partsOf(set) {
+		names = append(names, p.name)
 	}
-	a = withOwnEnds(a)
-	var parts []string
-	add := func(text string, until *timestamppb.Timestamp) {
-		if until != nil {
-			text += " until " + moment.Until(until, now)
+	for _, t := range after.GetTemporary() {
+		var said []string
+		for _, p := range partsOf(t) {
+			hides := p.name == "block" || p.name == "unlimited" && slices.ContainsFunc(names, isOfLimits)
+			if slices.Contains(names, p.name) || set.Until == nil && hides {
+				said = append(said, p.text)
+			}
 		}
-		parts = append(parts, text)
+		switch text := strings.Join(said, ", "); {
+		case said == nil:
+		case set.Until == nil:
+			notes = append(notes, fmt.Sprintf("not in force yet: %s %s is on top of it", untilText(t.GetUntil(), now), text))
+		case t.GetUntil().AsTime().After(set.GetUntil().AsTime()):
+			notes = append(notes, fmt.Sprintf("afterwards, %s, %s is in force again; unassign --temporary ends it", untilText(t.GetUntil(), now), text))
+		}
 	}
-	if a.GetBlocked() {
-		add("blocked", a.BlockedUntil)
+	return notes
+}
+
+// isOfLimits reports whether a part says what limits there are.
+func isOfLimits(name string) bool { return name == "plan" || strings.HasPrefix(name, "limit ") }
+
+// Parts returns the parts that an assignment has, in its base or in a layer, and the
+// limits that have numbers. PART_TEMPORARY says that a layer has more than a block.
+func Parts(a *adminv1.Assignment) (parts []adminv1.Part, limits []string) {
+	layers := []layer{a}
+	for _, t := range a.GetTemporary() {
+		if layers = append(layers, t); saysMore(t) {
+			parts = append(parts, adminv1.Part_PART_TEMPORARY)
+		}
 	}
-	if a.GetUnlimited() {
-		add("unlimited", a.UnlimitedUntil)
+	for _, l := range layers {
+		for _, p := range partsOf(l) {
+			if limit, isLimit := strings.CutPrefix(p.name, "limit "); isLimit {
+				parts, limits = append(parts, adminv1.Part_PART_NUMBERS), append(limits, limit)
+				continue
+			}
+			parts = append(parts, partNames[p.name])
+		}
 	}
-	if a.GetPlan() != "" {
-		add("plan "+yamlfile.Printable(a.GetPlan()), a.PlanUntil)
-	}
-	for _, n := range a.GetNumbers() {
-		add("limit "+formatNumbers([]*adminv1.AssignedNumbers{n}), n.Until)
-	}
-	if c := a.GetCalendar(); c != nil {
-		add(calendarText(c), c.Until)
-	}
-	text := strings.Join(parts, ", ")
-	if a.GetReason() != "" {
-		text += fmt.Sprintf(" (reason: %q)", a.GetReason())
-	}
-	return text
+	slices.Sort(limits)
+	return parts, slices.Compact(limits)
+}
+
+var partNames = map[string]adminv1.Part{
+	"block": adminv1.Part_PART_BLOCK, "unlimited": adminv1.Part_PART_UNLIMITED, "plan": adminv1.Part_PART_PLAN, "calendar": adminv1.Part_PART_CALENDAR,
 }

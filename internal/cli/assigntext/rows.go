@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -22,23 +23,19 @@ import (
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
-// columns are the CSV columns of assignments, in the order in which they are written.
-var columns = []string{
-	"domain", "entries", "plan", "plan_until", "limits", "limits_until", "starts", "time_zone", "calendar_until", "unlimited", "unlimited_until", "blocked", "blocked_until", "reason",
-}
+// columns are the CSV columns of assignments, in the order in which they are written. An
+// assignment has a row for its base, and one with until for each layer on top.
+var columns = []string{"domain", "entries", "plan", "limits", "starts", "time_zone", "unlimited", "blocked", "until", "reason"}
 
-// untilColumn is another CSV column that is read: the end of the parts of a row that have
-// none of their own, except a block beside other parts.
-const untilColumn = "until"
-
-// partColumns are the columns of parts, with the part that is removed if a row leaves
-// them empty. A block stays.
+// partColumns are the columns of parts, with the part that is removed from the base if its
+// row leaves them empty. A block stays.
 var partColumns = map[string][]adminv1.Part{
 	"plan": {adminv1.Part_PART_PLAN}, "limits": {adminv1.Part_PART_NUMBERS},
 	"starts": {adminv1.Part_PART_CALENDAR}, "time_zone": {adminv1.Part_PART_CALENDAR}, "unlimited": {adminv1.Part_PART_UNLIMITED}, "blocked": nil,
 }
 
-// Row is what a row of a file sets, and the parts that it removes before.
+// Row is what a row of a file sets, in the base or until a moment, and the parts that it
+// removes from the base before. A line of JSON may have layers on top too.
 type Row struct {
 	Line int
 	*adminv1.Assignment
@@ -47,7 +44,7 @@ type Row struct {
 
 // Patch returns the change that makes the row.
 func (r *Row) Patch() *adminv1.AssignmentPatch {
-	return &adminv1.AssignmentPatch{Assignment: r.Assignment, Remove: r.remove}
+	return &adminv1.AssignmentPatch{Assignment: r.Assignment, Remove: r.remove, RemoveFromBase: true}
 }
 
 // RowError is a mistake in a file. Lines and columns count from 1, columns in bytes.
@@ -59,16 +56,16 @@ type RowError struct {
 // Error implements error.
 func (e RowError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Text) }
 
-// RowReader reads assignments one by one.
-type RowReader interface {
+// rowReader reads assignments one by one.
+type rowReader interface {
 	// Next returns the next row, or what is wrong with it. Its error, io.EOF at the
 	// end, says that there are no more.
 	Next() (Row, []RowError, error)
 }
 
-// ReadRows returns a reader of CSV, or of JSON lines if the text looks like them. domain
+// readRows returns a reader of CSV, or of JSON lines if the text looks like them. domain
 // applies to rows that name none.
-func ReadRows(from io.Reader, domain string) (RowReader, error) {
+func readRows(from io.Reader, domain string) (rowReader, error) {
 	text := bufio.NewReader(from)
 	if mark, _ := text.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
 		_, _ = text.Discard(len(mark))
@@ -95,8 +92,7 @@ func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
 	r.csv.TrimLeadingSpace = true // of "api, tenant=acme"; a field between quotes keeps it
 	header, err := r.csv.Read()
 	var syntax *csv.ParseError
-	known := append(slices.Clone(columns), untilColumn)
-	allowed := "a header of the columns " + yamlfile.Commas(known)
+	allowed := "a header of the columns " + yamlfile.Commas(columns)
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, RowError{Line: 1, Column: 1, Text: "found nothing; allowed: " + allowed + ", or JSON lines"}
@@ -108,7 +104,7 @@ func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
 	for i, name := range header {
 		line, column := r.csv.FieldPos(i)
 		name = strings.TrimSpace(name)
-		if !slices.Contains(known, name) || slices.Contains(r.header, name) {
+		if !slices.Contains(columns, name) || slices.Contains(r.header, name) {
 			wrong := fmt.Sprintf("found the column %s; allowed: %s, each once", yamlfile.Quote(name), allowed)
 			if strings.ContainsAny(name, ";\t") {
 				wrong += ", parted by commas"
@@ -164,23 +160,15 @@ func (r *csvRows) Next() (Row, []RowError, error) {
 		return found, []RowError{{Line: line, Column: 1, Text: fmt.Sprintf("found %s; allowed: %d, as in the header", yamlfile.Plural(int64(len(fields)), "field"), len(r.header))}}, nil
 	}
 	var bad []RowError
-	set := func(i int) {
-		found.remove = append(found.remove, partColumns[r.header[i]]...)
-		if err := setColumn(found.Assignment, r.header[i], fields[i]); err != nil {
+	for i, field := range fields {
+		if err := setColumn(found.Assignment, r.header[i], field); err != nil {
 			line, column := r.csv.FieldPos(i)
 			bad = append(bad, RowError{Line: line, Column: column, Text: r.header[i] + ": " + err.Error()})
 		}
+		found.remove = append(found.remove, partColumns[r.header[i]]...)
 	}
-	isLate := func(i int) bool { return r.header[i] == limitsUntil || r.header[i] == calendarUntil }
-	for i := range fields {
-		if !isLate(i) {
-			set(i)
-		}
-	}
-	for i := range fields {
-		if isLate(i) && bad == nil {
-			set(i) // once what ends is known
-		}
+	if found.Until != nil {
+		found.remove = nil
 	}
 	if bad == nil {
 		bad = r.checkRow(found)
@@ -194,16 +182,11 @@ func (r *csvRows) checkRow(found Row) []RowError {
 	for _, mistake := range mistakesOf(found) {
 		where, _, _ := strings.Cut(mistake, ":")
 		where, _, _ = strings.Cut(where, "[")
-		switch where {
-		case "numbers":
+		if where == "numbers" {
 			where = "limits"
-		case "calendar.until":
-			where = calendarUntil
-		default:
-			where = strings.TrimPrefix(where, "calendar.")
 		}
 		e := RowError{Line: found.Line, Column: 1, Text: mistake}
-		if i := slices.Index(r.header, where); i >= 0 {
+		if i := slices.Index(r.header, strings.TrimPrefix(where, "calendar.")); i >= 0 {
 			e.Line, e.Column = r.csv.FieldPos(i)
 		}
 		bad = append(bad, e)
@@ -238,33 +221,20 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 		calendarOf(a).Starts = spelling.Unescape(field)
 	case "time_zone":
 		calendarOf(a).TimeZone = spelling.Unescape(field)
-	case calendarUntil:
-		if a.Calendar == nil {
-			return errors.New("found it without starts or time_zone; allowed: both")
-		}
-		a.Calendar.Until, err = endOfCell(field)
 	case "unlimited":
 		a.Unlimited, err = parseBool(field)
 	case "blocked":
 		a.Blocked, err = parseBool(field)
-	case "plan_until":
-		a.PlanUntil, err = endOfCell(field)
-	case limitsUntil:
-		err = setLimitsUntil(a.GetNumbers(), field)
-	case "unlimited_until":
-		a.UnlimitedUntil, err = endOfCell(field)
-	case "blocked_until":
-		a.BlockedUntil, err = endOfCell(field)
-	case untilColumn:
-		a.Until, err = endOfCell(field)
+	case "until":
+		var at time.Time
+		if at, err = moment.Parse(field); err == nil {
+			a.Until = timestamppb.New(at)
+		}
 	case "reason":
 		a.Reason = spelling.Unescape(field)
 	}
 	return err
 }
-
-// limitsUntil is the column with the ends of numbers, and calendarUntil that of a calendar.
-const limitsUntil, calendarUntil = "limits_until", "calendar_until"
 
 // calendarOf returns the calendar of an assignment, which it makes if there is none.
 func calendarOf(a *adminv1.Assignment) *adminv1.AssignedCalendar {
@@ -272,35 +242,6 @@ func calendarOf(a *adminv1.Assignment) *adminv1.AssignedCalendar {
 		a.Calendar = new(adminv1.AssignedCalendar)
 	}
 	return a.Calendar
-}
-
-func endOfCell(field string) (*timestamppb.Timestamp, error) {
-	t, err := moment.Parse(field)
-	if err != nil {
-		return nil, err
-	}
-	return timestamppb.New(t), nil
-}
-
-// setLimitsUntil reads the ends of numbers: one for all, or one for each in order,
-// separated by semicolons, some of which may be empty.
-func setLimitsUntil(numbers []*adminv1.AssignedNumbers, field string) error {
-	texts := strings.Split(field, ";")
-	if len(texts) != 1 && len(texts) != len(numbers) || len(numbers) == 0 {
-		return fmt.Errorf("found %s of %s; allowed: one for all limits, or one for each, parted by semicolons",
-			yamlfile.Plural(int64(len(texts)), "moment"), yamlfile.Plural(int64(len(numbers)), "limit"))
-	}
-	for i, n := range numbers {
-		text := strings.TrimSpace(texts[min(i, len(texts)-1)])
-		if text == "" {
-			continue
-		}
-		var err error
-		if n.Until, err = endOfCell(text); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func parseBool(field string) (bool, error) {
@@ -313,8 +254,8 @@ func parseBool(field string) (bool, error) {
 	return false, fmt.Errorf("found %s; allowed: true, false or nothing", yamlfile.Quote(field))
 }
 
-// jsonRows reads JSON lines, each an Assignment in protobuf JSON that contains everything
-// except a block, or only a block.
+// jsonRows reads JSON lines, each an Assignment in protobuf JSON: its base except a block,
+// or only a block, and layers on top.
 type jsonRows struct {
 	lines  *bufio.Scanner
 	line   int
@@ -354,9 +295,9 @@ func (r *jsonRows) Next() (Row, []RowError, error) {
 		if found.Domain == "" {
 			found.Domain = r.domain
 		}
-		found.MadeBy, found.MadeAt, found.Etag = "", nil, "" // set by the daemon
+		forget(found.Assignment)
 		var bad []RowError
-		if a := found.Assignment; a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0 || a.GetCalendar() != nil {
+		if found.Until == nil && saysMore(found.Assignment) {
 			found.remove = []adminv1.Part{adminv1.Part_PART_TERMS}
 		}
 		for _, mistake := range mistakesOf(found) {
@@ -368,4 +309,17 @@ func (r *jsonRows) Next() (Row, []RowError, error) {
 		return Row{}, nil, RowError{Line: r.line + 1, Column: 1, Text: err.Error()}
 	}
 	return Row{}, nil, io.EOF
+}
+
+// saysMore reports whether a layer says more than a block.
+func saysMore(l layer) bool {
+	return slices.ContainsFunc(partsOf(l), func(p part) bool { return p.name != "block" })
+}
+
+// forget removes the fields that the daemon sets.
+func forget(a *adminv1.Assignment) {
+	a.MadeBy, a.MadeAt, a.Etag = "", nil, ""
+	for _, t := range a.GetTemporary() {
+		t.MadeBy, t.MadeAt = "", nil
+	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
@@ -66,14 +67,13 @@ func StartDaemon(t *testing.T, limits, tokens string) {
 		}
 	}
 	memory := memstore.New(memstore.Options{MaxKeys: 1000})
-	var srv *server.Server
 	assignments, err := filestore.Open(filestore.Options{Hooks: assign.Hooks{Forget: memory.Forget, Counted: memory.Counted}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err = server.New(server.Options{
+	srv, err := server.New(server.Options{
 		GRPC:     server.GRPC{Address: "127.0.0.1:0"},
-		Admin:    server.Admin{Address: "127.0.0.1:0", Members: members, Assignments: assignments},
+		Admin:    server.Admin{Address: "127.0.0.1:0", Members: members, Assignments: assignments, Relief: adminapi.Relief{Times: 2, For: 24 * time.Hour}},
 		Assigned: assignments.Table(),
 		Requests: server.Requests{Bounds: decide.Bounds{Descriptors: 10, Entries: 10, Bytes: 10_000, Takes: 128}},
 		Tops:     decide.Tops{Denied: true, Used: true, Budget: top.NewBudget(64 << 20)},

@@ -17,11 +17,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -36,26 +35,23 @@ type FakeAdmin struct {
 
 	mu          sync.Mutex
 	Assignments map[string]*adminv1.Assignment // by domain and entries
-	records     []*adminv1.AuditRecord         // oldest first
+	held        map[string]*assign.Assignment  // the same
+	records     []assign.Record                // oldest first
 	Batches     []int                          // sizes of puts
 	Token       string                         // of the last call
-	version     int
 
 	// What a test sets before it begins.
-	Pending    []*adminv1.Daemon
-	IsOld      bool   // it has no PatchAssignments
-	FailAfter  int    // batches; 0: never
-	MaxPuts    int    // for which an answer is not too long; 0: any
-	Unknown    string // the plan for which the store does not answer
-	Answers    int    // after not answering so many times; 0: never
-	Refused    string // the plan that the store refuses
-	Temporary  bool   // as many times as Answers says, or always
-	UnknownFor *durationpb.Duration
-	MaxWait    *durationpb.Duration // of the last change
+	Pending   []*adminv1.Daemon // that do not answer Top
+	FailAfter int               // batches; 0: never
+	MaxPuts   int               // for which an answer is not too long; 0: any
+	Unknown   string            // the plan for which the store does not answer
+	Answers   int               // after not answering so many times; 0: never
+	Refused   string            // the plan that the store refuses
+	Temporary bool              // as many times as Answers says, or always
 }
 
 // made is when the fake claims to have made what it has.
-var made = timestamppb.New(time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC))
+var made = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
 // StartFakeAdmin starts a FakeAdmin, which stops at the end of the test.
 func StartFakeAdmin(t *testing.T) *FakeAdmin {
@@ -64,7 +60,7 @@ func StartFakeAdmin(t *testing.T) *FakeAdmin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &FakeAdmin{Address: l.Addr().String(), Assignments: make(map[string]*adminv1.Assignment)}
+	f := &FakeAdmin{Address: l.Addr().String(), Assignments: make(map[string]*adminv1.Assignment), held: make(map[string]*assign.Assignment)}
 	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -103,166 +99,117 @@ func KeyOf(domain string, entries []*ratelimitv1.Entry) string {
 }
 
 func (f *FakeAdmin) PutAssignments(_ context.Context, r *adminv1.PutAssignmentsRequest) (*adminv1.PutAssignmentsResponse, error) {
-	if f.FailAfter > 0 && len(f.Batches) >= f.FailAfter {
-		return nil, status.Error(codes.Unavailable, "the store does not answer")
+	if err := f.begin(len(r.GetPuts())); err != nil {
+		return nil, err
 	}
-	if f.MaxPuts > 0 && len(r.GetPuts()) > f.MaxPuts {
-		return nil, status.Error(codes.ResourceExhausted, "put fewer at once")
-	}
-	f.Batches = append(f.Batches, len(r.GetPuts()))
-	f.MaxWait = r.GetMaxWait()
-	response := &adminv1.PutAssignmentsResponse{Pending: f.Pending, UnknownFor: f.UnknownFor}
+	response := &adminv1.PutAssignmentsResponse{}
 	for _, put := range r.GetPuts() {
-		change := changeOf(put.GetAssignment())
-		change.Remove.Rest = change.Assignment.HasMore()
-		response.Changes = append(response.Changes, f.change(change, r.GetDryRun()))
+		response.Changes = append(response.Changes, f.change(must(assignmsg.Put(put, made)), r.GetDryRun()))
 	}
 	return response, nil
 }
 
 func (f *FakeAdmin) PatchAssignments(_ context.Context, r *adminv1.PatchAssignmentsRequest) (*adminv1.PatchAssignmentsResponse, error) {
-	if f.IsOld {
-		return nil, status.Error(codes.Unimplemented, "unknown method /ratelimit.admin.v1.AdminService/PatchAssignments")
+	if err := f.begin(len(r.GetPatches())); err != nil {
+		return nil, err
 	}
-	if f.FailAfter > 0 && len(f.Batches) >= f.FailAfter {
-		return nil, status.Error(codes.Unavailable, "the store does not answer")
-	}
-	if f.MaxPuts > 0 && len(r.GetPatches()) > f.MaxPuts {
-		return nil, status.Error(codes.ResourceExhausted, "put fewer at once")
-	}
-	f.Batches = append(f.Batches, len(r.GetPatches()))
-	f.MaxWait = r.GetMaxWait()
-	response := &adminv1.PatchAssignmentsResponse{Pending: f.Pending, UnknownFor: f.UnknownFor}
+	response := &adminv1.PatchAssignmentsResponse{}
 	for _, patch := range r.GetPatches() {
-		change := changeOf(patch.GetAssignment())
-		change.Remove.Limits = patch.GetRemoveLimits()
-		for _, part := range patch.GetRemove() {
-			addPart(&change.Remove, part)
-		}
-		response.Changes = append(response.Changes, f.change(change, r.GetDryRun()))
+		response.Changes = append(response.Changes, f.change(must(assignmsg.Patch(patch, made)), r.GetDryRun()))
 	}
 	return response, nil
 }
 
-func addPart(to *assign.Parts, part adminv1.Part) {
-	switch part {
-	case adminv1.Part_PART_BLOCK:
-		to.Block = true
-	case adminv1.Part_PART_TERMS:
-		to.Rest = true
-	case adminv1.Part_PART_PLAN:
-		to.Plan = true
-	case adminv1.Part_PART_UNLIMITED:
-		to.Unlimited = true
-	case adminv1.Part_PART_NUMBERS:
-		to.Numbers = true
-	case adminv1.Part_PART_CALENDAR:
-		to.Calendar = true
-	default:
-		*to = assign.AllParts()
+// begin begins a batch of changes, or fails it.
+func (f *FakeAdmin) begin(changes int) error {
+	if f.FailAfter > 0 && len(f.Batches) >= f.FailAfter {
+		return status.Error(codes.Unavailable, "the store does not answer")
 	}
+	if f.MaxPuts > 0 && changes > f.MaxPuts {
+		return status.Error(codes.ResourceExhausted, "put fewer at once")
+	}
+	f.Batches = append(f.Batches, changes)
+	return nil
 }
 
-func changeOf(a *adminv1.Assignment) assign.Change {
-	own, err := assigntext.Read(a)
+func must(c assign.Change, err error) assign.Change {
 	if err != nil {
 		panic(err)
 	}
-	return assign.Change{Assignment: own}
+	return c
 }
 
 // change makes a change as a store does.
 func (f *FakeAdmin) change(c assign.Change, dryRun bool) *adminv1.AssignmentChange {
-	switch plan := c.Assignment.Plan; {
-	case plan == "none-such":
-		return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: "plan: found none-such; allowed: free, pro"}
-	case f.Unknown != "" && plan == f.Unknown:
-		if f.Answers--; f.Answers == 0 {
-			f.Unknown = ""
-		}
-		return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN}
-	case f.Refused != "" && plan == f.Refused:
-		if f.Answers--; f.Answers == 0 {
-			f.Refused = ""
-		}
-		return &adminv1.AssignmentChange{
-			Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED, Error: "refused by Redis, nothing was changed: READONLY You can't write", Temporary: f.Temporary,
+	for i := range c.Set {
+		c.Set[i].By = "ops"
+		switch plan := c.Set[i].Plan; {
+		case plan == "none-such":
+			return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: "plan: found none-such; allowed: free, pro"}
+		case f.Unknown != "" && plan == f.Unknown:
+			if f.Answers--; f.Answers == 0 {
+				f.Unknown = ""
+			}
+			return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN}
+		case f.Refused != "" && plan == f.Refused:
+			if f.Answers--; f.Answers == 0 {
+				f.Refused = ""
+			}
+			return &adminv1.AssignmentChange{
+				Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED, Error: "refused by Redis, nothing was changed: READONLY You can't write", Temporary: f.Temporary,
+			}
 		}
 	}
-	entries := make([]*ratelimitv1.Entry, len(c.Assignment.Entries))
-	for i, e := range c.Assignment.Entries {
-		entries[i] = &ratelimitv1.Entry{Key: e.Key, Value: e.Value}
-	}
-	key := KeyOf(c.Assignment.Domain, entries)
-	var held *assign.Assignment
-	if shown := f.Assignments[key]; shown != nil {
-		own := changeOf(shown).Assignment.Canonical()
-		held = &own
-	}
-	_, after, outcome := c.Apply(held, made.AsTime().UnixMicro())
-	change := &adminv1.AssignmentChange{Before: f.Assignments[key], After: shown(after, entries)}
-	kind := adminv1.AuditKind_AUDIT_KIND_ASSIGNED
+	key := KeyOf(c.Domain, assignmsg.ShowEntries(c.Entries))
+	c.By = "ops"
+	before, after, outcome := c.Apply(f.held[key], made.UnixMicro())
+	answer := &adminv1.AssignmentChange{Before: assignmsg.Show(before), After: assignmsg.Show(after)}
 	switch outcome {
 	case assign.Created:
-		change.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED
+		answer.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED
 	case assign.Replaced:
-		change.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED
+		answer.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED
 	case assign.Deleted:
-		change.Outcome, kind = adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED, adminv1.AuditKind_AUDIT_KIND_UNASSIGNED
+		answer.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED
+	case assign.Conflict:
+		answer.Outcome, answer.Error = adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT, "the version that if_match names is not in force"
+		return answer
 	default:
-		change.Outcome, change.After = adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED, change.Before
-		return change
-	}
-	f.version++
-	if after != nil {
-		change.After.MadeBy, change.After.MadeAt, change.After.Etag = "ops", made, fmt.Sprint(f.version)
+		answer.Outcome = adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED
+		return answer
 	}
 	if dryRun {
-		return change
+		return answer
 	}
-	f.Assignments[key] = change.After
+	record := c.Record(before, after)
+	record.ID, record.Moment = fmt.Sprint(len(f.records)+1), made.UnixMicro()
+	f.records = append(f.records, record)
 	if after == nil {
+		delete(f.held, key)
 		delete(f.Assignments, key)
+		return answer
 	}
-	f.record(kind, c.Assignment.Domain, entries, change, c.Assignment.Reason)
-	return change
+	after.Stamp(record.ID, record.Moment)
+	answer.After = assignmsg.Show(after)
+	f.held[key], f.Assignments[key] = after, answer.After
+	return answer
 }
 
-// shown returns an assignment as a daemon shows it.
-func shown(a *assign.Assignment, entries []*ratelimitv1.Entry) *adminv1.Assignment {
-	if a == nil {
-		return nil
-	}
-	end := func(micros int64) *timestamppb.Timestamp {
-		if micros == 0 {
-			return nil
+func (f *FakeAdmin) UndoAssignment(_ context.Context, r *adminv1.UndoAssignmentRequest) (*adminv1.UndoAssignmentResponse, error) {
+	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: assignmsg.Entries(r.GetEntries())}
+	for i := range slices.Backward(f.records) {
+		record := f.records[i]
+		if !q.Selects(&record) {
+			continue
 		}
-		return timestamppb.New(time.UnixMicro(micros))
-	}
-	m := &adminv1.Assignment{
-		Domain: a.Domain, Entries: entries, Plan: a.Plan, Unlimited: a.Unlimited, Blocked: a.Blocked, Reason: a.Reason,
-		PlanUntil: end(a.PlanUntil), UnlimitedUntil: end(a.UnlimitedUntil), BlockedUntil: end(a.BlockedUntil),
-	}
-	until, _ := a.Until()
-	m.Until = end(until)
-	for i, n := range a.Numbers {
-		numbers := &adminv1.AssignedNumbers{Limit: n.Limit, Requests: uint64(n.Requests), Burst: uint64(n.Burst), Until: end(a.NumbersEnd(i))}
-		if n.Period != 0 {
-			numbers.Period = durationpb.New(n.Period)
+		c, err := assign.Undo(record)
+		if err != nil {
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
 		}
-		m.Numbers = append(m.Numbers, numbers)
+		c.Reason = r.GetReason()
+		return &adminv1.UndoAssignmentResponse{Change: f.change(c, r.GetDryRun()), Undone: assignmsg.ShowRecord(&record)}, nil
 	}
-	if a.Calendar != (assign.Calendar{}) {
-		m.Calendar = &adminv1.AssignedCalendar{TimeZone: a.Calendar.TimeZone, Starts: a.Calendar.Starts, Until: end(a.CalendarUntil)}
-	}
-	return m
-}
-
-func (f *FakeAdmin) record(kind adminv1.AuditKind, domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange, reason string) {
-	f.records = append(f.records, &adminv1.AuditRecord{
-		Id: fmt.Sprint(len(f.records)), Time: made, MadeBy: "ops", Kind: kind, Domain: domain, Entries: entries,
-		Before: c.GetBefore(), After: c.GetAfter(), Reason: reason,
-	})
+	return nil, status.Error(codes.FailedPrecondition, "there is no record of a change, so there is none to undo")
 }
 
 func (f *FakeAdmin) GetAssignment(_ context.Context, r *adminv1.GetAssignmentRequest) (*adminv1.GetAssignmentResponse, error) {
@@ -271,13 +218,6 @@ func (f *FakeAdmin) GetAssignment(_ context.Context, r *adminv1.GetAssignmentReq
 		return nil, status.Error(codes.NotFound, "nothing is assigned")
 	}
 	return &adminv1.GetAssignmentResponse{Assignment: a}, nil
-}
-
-func (f *FakeAdmin) DeleteAssignment(_ context.Context, r *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
-	change := changeOf(&adminv1.Assignment{Domain: r.GetDomain(), Entries: r.GetEntries(), Reason: r.GetReason()})
-	addPart(&change.Remove, r.GetPart())
-	f.MaxWait = r.GetMaxWait()
-	return &adminv1.DeleteAssignmentResponse{Change: f.change(change, false), Pending: f.Pending, UnknownFor: f.UnknownFor}, nil
 }
 
 func (f *FakeAdmin) ListAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
@@ -306,8 +246,8 @@ func (f *FakeAdmin) ListAssignments(_ context.Context, r *adminv1.ListAssignment
 func (f *FakeAdmin) ListAudit(_ context.Context, r *adminv1.ListAuditRequest) (*adminv1.ListAuditResponse, error) {
 	response := &adminv1.ListAuditResponse{}
 	for _, record := range slices.Backward(f.records) {
-		if r.GetDomain() == "" || record.GetDomain() == r.GetDomain() {
-			response.Records = append(response.Records, record)
+		if r.GetDomain() == "" || record.Domain == r.GetDomain() {
+			response.Records = append(response.Records, assignmsg.ShowRecord(&record))
 		}
 	}
 	return response, nil
@@ -354,8 +294,7 @@ func (f *FakeAdmin) Reset(_ context.Context, r *adminv1.ResetRequest) (*adminv1.
 	if r.Limit != nil {
 		limits = []string{r.GetLimit()}
 	}
-	f.MaxWait = r.GetMaxWait()
-	return &adminv1.ResetResponse{Limits: limits, Pending: f.Pending, UnknownFor: f.UnknownFor}, nil
+	return &adminv1.ResetResponse{Limits: limits}, nil
 }
 
 // Top answers what a test set.
@@ -369,7 +308,7 @@ func (f *FakeAdmin) Top(context.Context, *adminv1.TopRequest) (*adminv1.TopRespo
 // Make makes an assignment.
 func (f *FakeAdmin) Make(t *testing.T, a *adminv1.Assignment) {
 	t.Helper()
-	switch c := f.change(changeOf(a), false); c.GetOutcome() {
+	switch c := f.change(must(assignmsg.Patch(&adminv1.AssignmentPatch{Assignment: a}, made)), false); c.GetOutcome() {
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED, adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED:
 	default:
 		t.Fatal(c)

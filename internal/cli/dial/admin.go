@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -32,13 +31,9 @@ func Of(api adminv1.AdminServiceClient, to *Target) Admin {
 	return Admin{AdminServiceClient: api, to: to}
 }
 
-// MaxWait is the longest time for which changes wait for all daemons; nil if the user
-// does not say.
-func (a Admin) MaxWait() *durationpb.Duration { return a.to.maxWait }
-
 // Call calls an RPC within the user's timeout.
 func Call[Request, Response any](ctx context.Context, a Admin, rpc func(context.Context, Request, ...grpc.CallOption) (Response, error), request Request) (Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.to.timeout+a.to.maxWait.AsDuration())
+	ctx, cancel := context.WithTimeout(ctx, a.to.timeout)
 	defer cancel()
 	response, err := rpc(ctx, request)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
@@ -32,9 +31,6 @@ type Target struct {
 	port     port
 	address  string
 	timeout  time.Duration
-	// maxWait is the longest time for which changes wait for all daemons; nil: the
-	// default.
-	maxWait *durationpb.Duration
 	// tokenFile is the file with the token sent with each call.
 	tokenFile                 string
 	tls                       bool
@@ -102,23 +98,6 @@ func (t *Target) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&t.cert, "tls-cert", "", "file of our certificate, where the daemon asks for one")
 	fs.StringVar(&t.key, "tls-key", "", "file of our certificate's key")
 	fs.StringVar(&t.serverName, "tls-server-name", "", "name in the daemon's certificate (default: the host)")
-}
-
-// BindChange is Bind for a command that changes something on all daemons.
-func (t *Target) BindChange(fs *pflag.FlagSet) {
-	t.Bind(fs)
-	wait := flags.Value{Kind: "duration", May: "0s to 10s", Read: t.readMaxWait}
-	fs.Var(wait, "max-wait", "how long to wait at most until all daemons have it, "+wait.May+" (default: 2s, or 9s for a new register)")
-}
-
-// readMaxWait reads how long a change may wait for the daemons.
-func (t *Target) readMaxWait(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > 10*time.Second {
-		return flags.ErrNotAllowed
-	}
-	t.maxWait = durationpb.New(d)
-	return nil
 }
 
 // IsOwn reports whether the daemon is that of this environment.

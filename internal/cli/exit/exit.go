@@ -8,7 +8,7 @@ const (
 	Error     = 1
 	Different = 2 // check --diff or replay has found differences
 	Denied    = 3
-	Pending   = 4 // done, but not every daemon is known to have it yet
+	Pending   = 4 // not every daemon has answered
 )
 
 // Code ends the program with this code. All messages have already been printed.

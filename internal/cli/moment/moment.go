@@ -1,5 +1,5 @@
 // Package moment reads and formats the moments in commands and in their files. It imports
-// period and timespan.
+// the limits files' periods.
 package moment
 
 import (
@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
-	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 const (
@@ -58,14 +57,25 @@ func inZone(text string, zone *time.Location) (time.Time, error) {
 	return at.In(zone), err
 }
 
-// Until says when something ends, in the shell's time zone, and how far that is from now.
-func Until(at *timestamppb.Timestamp, now time.Time) string {
-	t := at.AsTime()
-	text := End(t, now.Location())
-	if left := t.Sub(now); left > 0 {
-		text += " (" + timespan.Format(left) + ")"
+// Short says when something ends, in the time zone of now: "today 18:00", or "2026-12-31",
+// which includes that day. It leaves out seconds unless the end is within an hour.
+func Short(at, now time.Time) string {
+	at = at.In(now.Location())
+	clock := at.Format(" 15:04")
+	switch {
+	case at.Hour() == 0 && at.Minute() == 0 && at.Second() == 0:
+		at, clock = at.Add(-time.Second), ""
+	case at.Second() != 0 && at.Sub(now).Abs() < time.Hour:
+		clock = at.Format(" 15:04:05")
 	}
-	return text
+	day := at.Format(time.DateOnly)
+	switch day {
+	case now.Format(time.DateOnly):
+		day = "today"
+	case now.AddDate(0, 0, 1).Format(time.DateOnly):
+		day = "tomorrow"
+	}
+	return day + clock
 }
 
 // End says when something ends, in a time zone and with the zone's name. Z, which is UTC,

@@ -6,8 +6,6 @@ import (
 	"time"
 	_ "time/tzdata"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
 )
 
@@ -37,9 +35,6 @@ func TestEndsAreInTheZoneOfTheShell(t *testing.T) {
 			t.Errorf("%q is %v, %v", bad, got, err)
 		}
 	}
-	if got, want := moment.Until(timestamppb.New(now.Add(time.Hour)), now), "2026-10-22T16:30:00+02:00 CEST (1h)"; got != want {
-		t.Errorf("it prints %s, not %s", got, want)
-	}
 }
 
 func TestEndsInFilesMeanTheSameEverywhere(t *testing.T) {
@@ -55,6 +50,31 @@ func TestEndsInFilesMeanTheSameEverywhere(t *testing.T) {
 	for _, bad := range []string{"2h", "2026-12-31 18:00", "2027-02-30"} {
 		if got, err := moment.Parse(bad); err == nil || !strings.HasPrefix(err.Error(), `found "`+bad+`"; allowed: a moment such as`) {
 			t.Errorf("%q is %v, %v", bad, got, err)
+		}
+	}
+}
+
+func TestEndsAreShort(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 10, 22, 15, 30, 0, 0, berlin)
+	for text, want := range map[string]string{
+		"2026-10-22T18:00:00+02:00": "today 18:00",
+		"2026-10-22T15:40:05+02:00": "today 15:40:05",
+		"2026-10-22T18:00:05+02:00": "today 18:00",
+		"2026-10-23T10:00:00Z":      "tomorrow 12:00",
+		"2026-10-25T00:00:00+02:00": "2026-10-24",
+		"2026-12-24T18:00:00+01:00": "2026-12-24 18:00",
+	} {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := moment.Short(at, now); got != want {
+			t.Errorf("%s is %q, not %q", text, got, want)
 		}
 	}
 }

@@ -12,12 +12,14 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// Customers is a CSV file with all columns.
-const Customers = `domain,entries,plan,plan_until,limits,limits_until,starts,time_zone,calendar_until,unlimited,unlimited_until,blocked,blocked_until,reason
-api,tenant=acme,pro,2254-12-31,,,15,Europe/Berlin,2254-12-31,,,,,contract 4711
-api,"tenant=acme,region=eu",,,month=5000000/30d;100/1s,2254-12-31;,,,,,,,,
-api,tenant=monitoring,,,,,,,,true,,,,
-login,address=192.0.2.7,,,,,,,,,,true,2255-01-01T00:00:00Z,"guesses ""passwords"""
+// Customers is a CSV file with all columns: 6 rows of 4 customers.
+const Customers = `domain,entries,plan,limits,starts,time_zone,unlimited,blocked,until,reason
+api,tenant=acme,pro,,15,Europe/Berlin,,,,contract 4711
+api,tenant=acme,,month=6000000,,,,,2254-12-31,relief
+api,tenant=acme,free,,,,true,,2254-12-30T18:00:00Z,
+api,"tenant=acme,region=eu",,month=5000000/30d;100/1s,,,,,,
+api,tenant=monitoring,,,,,true,,,
+login,address=192.0.2.7,,,,,,true,2255-01-01T00:00:00Z,"guesses ""passwords"""
 `
 
 // farEnd is a time in the far future.
@@ -36,7 +38,7 @@ func Hostile() []*adminv1.Assignment {
 	return []*adminv1.Assignment{
 		{Domain: "api", Entries: entries("tenant", ""), Plan: "pro"},
 		{Domain: " api,\"x\"", Entries: entries("a=b", "c=d", ",", `\`), Plan: " p;\\", Reason: `=1+1, "quoted" `},
-		{Domain: "{", Entries: entries(" a / b ", `\,`, "x ", " y "), Blocked: true, BlockedUntil: timestamppb.New(time.Date(2255, 1, 2, 3, 4, 5, 6000, time.UTC))},
+		{Domain: "{", Entries: entries(" a / b ", `\,`, "x ", " y "), Temporary: []*adminv1.TemporaryLayer{{Blocked: true, Until: farEnd(5), Reason: ";"}}},
 		{Domain: "#", Entries: entries("é", "日本"), Unlimited: true},
 		{Domain: "api", Entries: entries("n", "1"), Numbers: []*adminv1.AssignedNumbers{
 			{Requests: 0},
@@ -44,11 +46,15 @@ func Hostile() []*adminv1.Assignment {
 			{Limit: "month", Requests: 5, Period: durationpb.New(30 * 24 * time.Hour)},
 		}},
 		{
-			Domain: "api", Entries: entries("all", "1"), Plan: "pro", PlanUntil: farEnd(1), Unlimited: true, UnlimitedUntil: farEnd(2), Blocked: true,
-			Numbers: []*adminv1.AssignedNumbers{{Requests: 1, Until: farEnd(3)}, {Limit: "day", Requests: 2}, {Limit: "month", Requests: 5, Until: farEnd(4)}},
+			Domain: "api", Entries: entries("all", "1"), Plan: "pro", Unlimited: true, Blocked: true, Reason: "base",
+			Numbers: []*adminv1.AssignedNumbers{{Requests: 1}, {Limit: "day", Requests: 2}, {Limit: "month", Requests: 5}},
+			Temporary: []*adminv1.TemporaryLayer{
+				{Plan: "free", Until: farEnd(4), Reason: "bottom"},
+				{Numbers: []*adminv1.AssignedNumbers{{Requests: 3}, {Limit: "day", Requests: 4}}, Plan: "pro", Until: farEnd(3)},
+				{Calendar: &adminv1.AssignedCalendar{Starts: "1"}, Until: farEnd(2), Reason: "until,"},
+			},
 		},
-		{Domain: "api", Entries: entries("billing", "1"), Calendar: &adminv1.AssignedCalendar{Starts: "15 06:00", TimeZone: "Europe/Berlin", Until: farEnd(6)}},
+		{Domain: "api", Entries: entries("billing", "1"), Calendar: &adminv1.AssignedCalendar{Starts: "15 06:00", TimeZone: "Europe/Berlin"}},
 		{Domain: "api", Entries: entries("zone", "1"), Calendar: &adminv1.AssignedCalendar{TimeZone: "America/Argentina/Buenos_Aires"}, Plan: "pro"},
-		{Domain: "api", Entries: entries("together", "1"), Plan: "pro", Numbers: []*adminv1.AssignedNumbers{{Requests: 1}, {Limit: "day", Requests: 2}}, Until: farEnd(5)},
 	}
 }

@@ -33,13 +33,16 @@ func assignCommand(load dial.Loader) *cobra.Command {
 		Use:   "assign --domain D KEY=VALUE[,KEY=VALUE]... {--plan P | --limit N | --starts S | --time-zone Z | --unlimited}...",
 		Short: "Give customers a plan, numbers of their own, a billing day, or no limit",
 		Long: `Gives a customer, such as tenant=acme, a plan, numbers of its own, a billing day
-or no limit, at once and at all daemons. A plan is for all descriptors that
-begin with these entries; the rest is for the descriptor of exactly these
-entries. These are separate parts: parts that are not named stay, and those that
-are named get the end given now, or none. In force is --unlimited, or else the
-numbers of each limit, and the plan for the others. With --only nothing is left
-except the named parts and a block. What no rule has is refused, and so is what
+or no limit. A plan is for all descriptors that begin with these entries; the
+rest is for the descriptor of exactly these entries. These are separate parts,
+and those that are not named stay. In force is --unlimited, or else the numbers
+of each limit, and the plan for the others. With --only no other parts are left,
+except a block and what has an end. What no rule has is refused, and so is what
 would have no effect for anyone, unless --force.
+
+With --until or --for it is temporary: it lies on top of what has no end, such
+as a contract, which is in force again afterwards. The same again, not for a
+shorter time, takes its place. unassign --temporary ends it early.
 
 --starts and --time-zone together are one part: they say where the windows of
 the rule's limits by calendar begin, in place of the limits file. What was used
@@ -49,18 +52,18 @@ windows may begin so: 15 for those by the month.
 With --from it does so for each row of a file of CSV or of JSON lines, or of
 standard input (-), as written by assignments --export. A CSV header names the
 columns: domain, entries, plan, limits, starts, time_zone, unlimited, blocked,
-the ends of these (plan_until, limits_until, calendar_until, unlimited_until,
-blocked_until, or until for all but a block), and reason. A part without a
-column stays; an empty cell removes it, except a block. A line of JSON is the
-whole assignment, except a block. Nothing is done if a row is malformed, unless
---skip-bad leaves such rows out. Rows that are already in force stay as they
-are, so repeating it does no harm. Rows that would have no effect for anyone are
-made all the same: the first are named, all are counted, and they do not change
-the exit code.
-` + codesOfChanges,
+until and reason. A row without until says what has no end: a part without a
+column stays, and an empty cell removes it, except a block. Below it each row
+with until is put on top of it. A line of JSON is a whole assignment, except a
+block. What has an end and is not in the file stays. Nothing is done if a row is
+malformed, unless --skip-bad leaves out those of its customer. Rows that are
+already in force stay as they are, so repeating it does no harm. Rows that would
+have no effect for anyone are made all the same: the first are named, all are
+counted, and they do not change the exit code.
+` + inForce,
 		Example: `  ratelimitd assign --domain api tenant=acme --plan pro \
-    --until 2026-12-31 --reason "contract 4711"
-  ratelimitd assign --domain api tenant=acme --limit month=5000000/30d --for 24h
+    --reason "contract 4711"
+  ratelimitd assign --domain api tenant=acme --limit month=6000000 --for 2h
   ratelimitd assign --domain api tenant=acme --starts 15 \
     --time-zone Europe/Berlin
   ratelimitd assign --domain api tenant=monitoring --unlimited --only
@@ -85,7 +88,7 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	fs.StringVar(&c.calendar.TimeZone, "time-zone", "", "time zone of windows by calendar, such as Europe/Berlin")
 	flags.Complete(cmd, "time-zone", cobra.FixedCompletions(zone.Names(), cobra.ShellCompDirectiveNoFileComp))
 	fs.BoolVar(&c.given.Unlimited, "unlimited", false, "no limit")
-	fs.BoolVar(&c.only, "only", false, "remove everything not named, except a block")
+	fs.BoolVar(&c.only, "only", false, "remove everything not named, except a block and what has an end")
 	bindEnd(cmd, &c.ends)
 	bindReason(cmd, &c.given.Reason)
 	bindForce(fs, &c.force, "do it though it would do nothing for anybody")
@@ -93,7 +96,7 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	fs.BoolVar(&c.rows.skipBad, "skip-bad", false, "with --from: leave out malformed rows")
 	fs.BoolVar(&c.rows.dryRun, "dry-run", false, "say what would change, and change nothing")
 	jsonline.Bind(fs, &c.asJSON, "each change, or with --from the summary,")
-	c.to.BindChange(fs)
+	c.to.Bind(fs)
 	for _, alone := range []string{"plan", "limit", "starts", "time-zone", "unlimited", "only", "until", "for", "reason", "force"} {
 		cmd.MarkFlagsMutuallyExclusive("from", alone)
 	}
@@ -122,6 +125,9 @@ func (c *assigning) run(cmd *cobra.Command, args []string) error {
 	send := sendPatches
 	if c.only {
 		send = sendPuts
+		if c.ends != (end{}) {
+			return errors.New("found --only with an end; allowed: one of the two, since what has an end lies on top and removes nothing")
+		}
 	}
 	how := asking{dryRun: c.rows.dryRun, strict: !c.force}
 	return setAll(cmd, &c.to, setting{given: &c.given, ends: c.ends, args: args, how: how, asJSON: c.asJSON, send: send})

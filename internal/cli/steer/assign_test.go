@@ -3,66 +3,118 @@ package steer_test
 import (
 	"strings"
 	"testing"
-	"time"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/filetest"
-	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
 func TestAssignAndUnassign(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	for _, c := range []struct {
-		args string
-		code int
-		want string
+		args, want string
+		before     string // of what replaces something
+		code       int
 	}{
-		{"assign --domain api tenant=acme --plan free", 0, "created    tenant=acme of api: plan free\n"},
-		{"assign --domain api tenant=acme --plan free", 0, "unchanged  tenant=acme of api: plan free\n"},
-		{"assign --domain api tenant=acme --plan pro --dry-run", 0, "would be replaced   tenant=acme of api: plan pro; until now plan free\n"},
-		{"assign --domain api tenant=acme --plan pro --limit month=5000000/30d --limit 100/1s,200 --until 2255-01-01 --reason contract", 0,
-			`replaced   tenant=acme of api: plan pro until 2255-01-02T00:00:00Z (`},
-		{"assign --domain api tenant=acme --plan pro", 0, "replaced   tenant=acme of api: plan pro, limit 100/1s,200 until 2255-01-02T00:00:00Z ("},
-		{"assign --domain api tenant=acme --unlimited --until 2254-12-31", 0, "replaced   tenant=acme of api: unlimited until 2255-01-01T00:00:00Z ("},
-		{"assign --domain api tenant=acme --plan pro --only --reason contract", 0, "replaced   tenant=acme of api: plan pro (reason: \"contract\"); until now unlimited until "},
-		{"assign --domain api tenant=acme --plan pro --only", 0, "unchanged  tenant=acme of api: plan pro (reason: \"contract\")\n"},
-		{"assign --domain api tenant=a tenant=b --unlimited", 0, "created    tenant=a of api: unlimited\ncreated    tenant=b of api: unlimited\n"},
-		{"assign --domain api tenant=x --plan none-such", 1, "refused    tenant=x of api: plan: found none-such; allowed: free, pro\n"},
-		{"unblock --domain api tenant=acme", 0, "unchanged  tenant=acme of api: plan pro "},
-		{"block --domain api tenant=acme --for 24h", 0, "replaced   tenant=acme of api: blocked until "},
-		{"block --domain api tenant=acme", 0, "replaced   tenant=acme of api: blocked, plan pro; until now blocked until "},
-		{"assign --domain api tenant=acme --plan free --reason contract", 0, "replaced   tenant=acme of api: blocked, plan free (reason: \"contract\"); until now blocked, plan pro\n"},
-		{"unblock --domain api tenant=acme", 0, "replaced   tenant=acme of api: plan free; until now blocked, plan free (reason: \"contract\")\n"},
-		{"unassign --domain api tenant=acme --reason over", 0, "deleted    tenant=acme of api: nothing assigned; until now plan free"},
-		{"unassign --domain api tenant=acme", 0, "unchanged  tenant=acme of api: nothing assigned\n"},
-		{"block --domain api tenant=a --until 2255-01-01T12:00:00+02:00", 0, "replaced   tenant=a of api: blocked until 2255-01-01T10:00:00Z ("},
-		{"unassign --domain api tenant=a", 0, "replaced   tenant=a of api: blocked until 2255-01-01T10:00:00Z ("},
-		{"unblock --domain api tenant=a", 0, "deleted    tenant=a of api: nothing assigned; until now blocked until "},
-		{"unblock --domain api tenant=a", 0, "unchanged  tenant=a of api: nothing assigned\n"},
-		{"assign --domain api tenant=b --starts 15 --time-zone Europe/Berlin --only", 0, "replaced   tenant=b of api: starts 15, time zone Europe/Berlin; until now unlimited\n"},
-		{"assign --domain api tenant=b --plan pro --until 2255-01-01", 0, "replaced   tenant=b of api: plan pro until 2255-01-02T00:00:00Z ("},
-		{"unassign --domain api tenant=b --calendar", 0, "replaced   tenant=b of api: plan pro until 2255-01-02T00:00:00Z ("},
-		{"unassign --domain api tenant=b --calendar", 0, "unchanged  tenant=b of api: plan pro until "},
+		{args: "assign --domain api tenant=acme --plan free", want: "created    tenant=acme of api: plan free"},
+		{args: "assign --domain api tenant=acme --plan free", want: "unchanged  tenant=acme of api: plan free"},
+		{args: "assign --domain api tenant=acme --plan pro --dry-run", want: "would be replaced   tenant=acme of api: plan pro", before: "plan free"},
+		{args: "assign --domain api tenant=acme --plan pro --limit month=5000000/30d --limit 100/1s,200 --reason contract",
+			want: "replaced   tenant=acme of api: plan pro, limit 100 in 1s with burst 200, limit month 5,000,000 in 30d, contract", before: "plan free"},
+		{args: "assign --domain api tenant=acme --plan pro --only --reason contract", want: "replaced   tenant=acme of api: plan pro, contract",
+			before: "plan pro, limit 100 in 1s with burst 200, limit month 5,000,000 in 30d, contract"},
+		{args: "assign --domain api tenant=acme --plan pro --only", want: "unchanged  tenant=acme of api: plan pro, contract"},
+		{args: "assign --domain api tenant=a tenant=b --unlimited", want: "created    tenant=a of api: unlimited\ncreated    tenant=b of api: unlimited"},
+		{args: "assign --domain api tenant=x --plan none-such", code: 1, want: "refused    tenant=x of api: plan: found none-such; allowed: free, pro"},
+		{args: "block --domain api tenant=acme", want: "replaced   tenant=acme of api: blocked, plan pro", before: "plan pro, contract"},
+		{args: "assign --domain api tenant=acme --plan free --reason contract", want: "replaced   tenant=acme of api: blocked, plan free, contract", before: "blocked, plan pro"},
+		{args: "unassign --domain api tenant=acme", want: "replaced   tenant=acme of api: blocked", before: "blocked, plan free, contract"},
+		{args: "unblock --domain api tenant=acme --dry-run", want: "would be deleted    tenant=acme of api: nothing assigned", before: "blocked"},
+		{args: "unblock --domain api tenant=acme", want: "deleted    tenant=acme of api: nothing assigned", before: "blocked"},
+		{args: "unassign --domain api tenant=acme", want: "unchanged  tenant=acme of api: nothing assigned"},
+		{args: "block --domain api tenant=m --until 2255-01-01T12:00:00+02:00 --reason scraping,again", want: `created    tenant=m of api: until 2255-01-01 10:00 blocked, "scraping,again"`},
+		{args: "assign --domain api tenant=b --starts 15 --time-zone Europe/Berlin --only", want: "replaced   tenant=b of api: starts 15, time zone Europe/Berlin", before: "unlimited"},
+		{args: "unassign --domain api tenant=b --calendar", want: "deleted    tenant=b of api: nothing assigned", before: "starts 15, time zone Europe/Berlin"},
 	} {
 		out, stderr, code := f.Run(t, strings.Fields(c.args)...)
-		if code != c.code || !strings.HasPrefix(out, c.want) {
+		if c.want += "\n"; c.before != "" {
+			c.want += "           before: " + c.before + "\n"
+		}
+		if code != c.code || out != c.want || stderr != "" {
 			t.Errorf("%s exits with %d: %q\n%s\nwant %d and\n%s", c.args, code, stderr, out, c.code, c.want)
 		}
+	}
+}
+
+// What has an end lies on what has none, which is in force again afterwards. Whoever
+// changes what is hidden, or would shorten relief, is told so.
+func TestReliefLiesOnTheContract(t *testing.T) {
+	f := clitest.StartFakeAdmin(t)
+	const contract, relief = "plan pro, 5,000,000 a month, contract 4711", "until 2255-01-01 6,000,000 a month, relief"
+	const more = "until 2254-12-31 12:00 7,000,000 a month, more"
+	for _, c := range []struct {
+		args           string
+		now, was, says string
+	}{
+		{args: "assign --plan pro --limit month=5000000 --reason contract_4711", now: contract},
+		{args: "assign --limit month=6000000 --until 2254-12-31 --reason relief", now: contract + "; " + strings.Replace(relief, "2255-01-01", "2254-12-31", 1), was: contract},
+		{args: "assign --limit month=6000000 --until 2255-01-01 --reason relief", now: contract + "; " + relief, was: contract + "; " + strings.Replace(relief, "2255-01-01", "2254-12-31", 1)},
+		{args: "assign --limit month=6000000 --until 2255-01-01"},
+		{args: "assign --limit month=7000000 --until 2254-12-31T12:00 --reason more", now: contract + "; " + relief + "; " + more, was: contract + "; " + relief,
+			says: "afterwards, until 2255-01-01, 6,000,000 a month is in force again; unassign --temporary ends it"},
+		{args: "assign --limit month=8000000", now: "plan pro, 8,000,000 a month; " + relief + "; " + more, was: contract + "; " + relief + "; " + more,
+			says: "not in force yet: until 2255-01-01 6,000,000 a month is on top of it"},
+		{args: "undo", now: contract + "; " + relief + "; " + more, was: "plan pro, 8,000,000 a month; " + relief + "; " + more},
+		{args: "assign --plan pro --reason contract_4711"},
+		{args: "unassign --temporary", now: contract, was: contract + "; " + relief + "; " + more},
+		{args: "unassign --temporary", says: "had nothing with an end"},
+	} {
+		words := strings.Fields(c.args)
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "_", " ")
+		}
+		out, stderr, code := f.Run(t, append([]string{words[0], "--domain", "api", "tenant=acme"}, words[1:]...)...)
+		if c.now != "" && !strings.HasSuffix(strings.SplitAfter(out, "\n")[0], " of api: "+c.now+"\n") || c.now == "" && !strings.HasPrefix(out, "unchanged ") {
+			t.Errorf("%s says\n%s\nwant %s", c.args, out, c.now)
+		}
+		if hasBefore := strings.Contains(out, "before: "); c.was != "" && !strings.Contains(out, "\n           before: "+c.was+"\n") || c.was == "" && hasBefore {
+			t.Errorf("%s says\n%s\nwant before: %s", c.args, out, c.was)
+		}
+		if code != 0 || !strings.Contains(stderr, c.says) || c.says == "" && stderr != "" {
+			t.Errorf("%s exits with %d: %s\nwant %s", c.args, code, stderr, c.says)
+		}
+	}
+}
+
+// The last change is taken back with what it replaced, and undo says whose it was.
+func TestUndo(t *testing.T) {
+	f := clitest.StartFakeAdmin(t)
+	f.Run(t, "assign", "--domain", "api", "tenant=acme", "--plan", "free", "--reason", "trial")
+	f.Run(t, "unassign", "--domain", "api", "tenant=acme", "--reason", "oops")
+	for _, c := range []struct{ args, want string }{
+		{"--dry-run", "would be created    tenant=acme of api: plan free, trial\n           undone: the change by ops, 2026-05-04 03:02, oops\n"},
+		{"", "created    tenant=acme of api: plan free, trial\n           undone: the change by ops, 2026-05-04 03:02, oops\n"},
+		{"", "deleted    tenant=acme of api: nothing assigned\n           before: plan free, trial\n           undone: the change by ops, 2026-05-04 03:02\n"},
+		{"--json", `{"change":{"outcome":"CHANGE_OUTCOME_CREATED",`},
+	} {
+		out, stderr, code := f.Run(t, append([]string{"undo", "--domain", "api", "tenant=acme"}, strings.Fields(c.args)...)...)
+		if code != 0 || !strings.HasPrefix(out, c.want) || stderr != "" {
+			t.Errorf("undo %s exits with %d: %s\n%s\nwant\n%s", c.args, code, stderr, out, c.want)
+		}
+	}
+	out, stderr, code := f.Run(t, "undo", "--domain", "api", "tenant=nobody")
+	if code != exit.Error || out != "refused    tenant=nobody of api: there is no record of a change, so there is none to undo\n" || stderr != "" {
+		t.Errorf("exits with %d: %s%s", code, stderr, out)
 	}
 }
 
 // A flag whose value cannot be read says why.
 func TestFlagsSayWhatIsWrongWithTheirValues(t *testing.T) {
 	for args, want := range map[string]string{
-		"block --until 2027-02-30":             `flag --until: found "2027-02-30"; allowed: a span such as 24h`,
-		"assign --until tomorrow":              `flag --until: found "tomorrow"; allowed: `,
-		"assign --until someday":               `flag --until: found "someday"; allowed: `,
-		"block --for 3":                        `flag --for: found 3 without a unit ("3s" would be seconds); allowed: `,
-		"assign --limit month=5/3":             `flag --limit: found "month=5/3", where the period is 3 without a unit ("3s" would be seconds); allowed: [NAME=]`,
-		"block tenant=acme --max-wait forever": `flag --max-wait: found "forever"; allowed: `,
+		"block --until 2027-02-30": `flag --until: found "2027-02-30"; allowed: a span such as 24h`,
+		"assign --until tomorrow":  `flag --until: found "tomorrow"; allowed: `,
+		"assign --until someday":   `flag --until: found "someday"; allowed: `,
+		"block --for 3":            `flag --for: found 3 without a unit ("3s" would be seconds); allowed: `,
+		"assign --limit month=5/3": `flag --limit: found "month=5/3", where the period is 3 without a unit ("3s" would be seconds); allowed: [NAME=]`,
 	} {
 		_, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd"}, strings.Fields(args)...)...)
 		if code != exit.Error || !strings.HasPrefix(stderr, "ratelimitd: "+want) {
@@ -76,13 +128,13 @@ func TestUnassignEndsTheNamedParts(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	f.Run(t, "assign", "--domain", "api", "tenant=acme", "--plan", "pro", "--limit", "month=5", "--limit", "day=7", "--unlimited")
 	for _, c := range []struct{ args, out, stderr string }{
-		{"tenant=acme --unlimited --dry-run", "would be replaced   tenant=acme of api: plan pro, limit day=7, limit month=5; until now unlimited, ", ""},
-		{"tenant=acme --unlimited", "replaced   tenant=acme of api: plan pro, limit day=7, limit month=5; until now unlimited, ", ""},
+		{"tenant=acme --unlimited --dry-run", "would be replaced   tenant=acme of api: plan pro, 7 a day, 5 a month\n           before: unlimited, ", ""},
+		{"tenant=acme --unlimited", "replaced   tenant=acme of api: plan pro, 7 a day, 5 a month\n           before: unlimited, ", ""},
 		{"tenant=acme --unlimited", "unchanged  tenant=acme of api: plan pro, ", "tenant=acme of api was not unlimited\n"},
-		{"tenant=acme --limit mnth --limit day", "replaced   tenant=acme of api: plan pro, limit month=5; until now ", "tenant=acme of api had no numbers of mnth, but of day, month\n"},
-		{"tenant=acme --plan", "replaced   tenant=acme of api: limit month=5; until now plan pro", ""},
-		{"tenant=acme --plan", "unchanged  tenant=acme of api: limit month=5\n", "tenant=acme of api had no plan assigned\n"},
-		{"tenant=acme --limit month", "deleted    tenant=acme of api: nothing assigned; until now limit month=5\n", ""},
+		{"tenant=acme --limit mnth --limit day", "replaced   tenant=acme of api: plan pro, 5 a month\n", "tenant=acme of api had no numbers of mnth, but of day, month\n"},
+		{"tenant=acme --plan", "replaced   tenant=acme of api: 5 a month\n           before: plan pro", ""},
+		{"tenant=acme --plan", "unchanged  tenant=acme of api: 5 a month\n", "tenant=acme of api had no plan assigned\n"},
+		{"tenant=acme --limit month", "deleted    tenant=acme of api: nothing assigned\n           before: 5 a month\n", ""},
 		{"tenant=acme --limit month", "unchanged  tenant=acme of api: nothing assigned\n", "tenant=acme of api had no numbers of month\n"},
 	} {
 		out, stderr, code := f.Run(t, append([]string{"unassign", "--domain", "api"}, strings.Fields(c.args)...)...)
@@ -111,12 +163,17 @@ func TestUnassignAllOfADomain(t *testing.T) {
 		args, out string
 		left      int
 	}{
-		{"--dry-run", `would be deleted    tenant=a of api: nothing assigned; until now plan pro
-would be replaced   tenant=b of api: blocked; until now blocked, plan pro
-would be deleted    tenant=c of api: nothing assigned; until now plan pro
-would be deleted    tenant=d of api: nothing assigned; until now plan pro
+		{"--dry-run", `would be deleted    tenant=a of api: nothing assigned
+           before: plan pro
+would be replaced   tenant=b of api: blocked
+           before: blocked, plan pro
+would be deleted    tenant=c of api: nothing assigned
+           before: plan pro
+would be deleted    tenant=d of api: nothing assigned
+           before: plan pro
 3 assignments of api would end, 1 in part; 2 blocks left, which --blocks ends
 `, 6},
+		{"--temporary", "0 assignments of api ended; 2 blocks left, which --blocks ends\n", 6},
 		{"--unlimited", "0 assignments of api ended; 2 blocks left, which --blocks ends\n", 6},
 		{"", "3 assignments of api ended, 1 in part; 2 blocks left, which --blocks ends\n", 3},
 		{"", "0 assignments of api ended; 2 blocks left, which --blocks ends\n", 3},
@@ -132,21 +189,6 @@ would be deleted    tenant=d of api: nothing assigned; until now plan pro
 	}
 }
 
-// A daemon from before parts is told apart from one that fails.
-func TestOldDaemonCannotChangeParts(t *testing.T) {
-	f := clitest.StartFakeAdmin(t)
-	f.IsOld = true
-	for _, args := range []string{"assign --domain api tenant=a --plan pro", "unassign --domain api tenant=a --plan", "assign --from " + filetest.Write(t, t.TempDir(), "a.csv", "domain,entries,plan\napi,tenant=b,pro\n")} {
-		_, stderr, code := f.Run(t, strings.Fields(args)...)
-		if code != exit.Error || !strings.Contains(stderr, "the daemon is of a version that cannot change parts of assignments: upgrade it") {
-			t.Errorf("%s exits with %d: %s", args, code, stderr)
-		}
-	}
-	if out, stderr, code := f.Run(t, "block", "--domain", "api", "tenant=a"); code != 0 || out != "created    tenant=a of api: blocked\n" {
-		t.Errorf("block exits with %d: %s%s", code, out, stderr)
-	}
-}
-
 func TestAssignRefusesBeforeItAsks(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	for _, c := range []struct{ args, want string }{
@@ -155,6 +197,7 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 		{"assign --domain api tenant=acme", "found none of --plan, --limit, --starts, --time-zone and --unlimited; allowed: one or more of them"},
 		{"assign --domain api tenant=acme --only", "found none of --plan, --limit, --starts, --time-zone and --unlimited; allowed: one or more of them"},
 		{"assign --domain api tenant=acme --limit month=5 --limit month=6", `numbers[1].limit: found the limit "month" twice; allowed: each limit once`},
+		{"assign --domain api tenant=acme --plan pro --only --for 2h", "found --only with an end; allowed: one of the two, since what has an end lies on top and removes nothing"},
 		{"assign --only --from x.csv", "found --from beside --only; allowed: one of them"},
 		{"unassign --domain api", "found no argument; allowed: whom it is for, such as tenant=acme"},
 		{"unassign --all", "found no --domain"},
@@ -181,47 +224,6 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 	}
 	if len(f.Batches) > 0 {
 		t.Errorf("the daemon was asked %v times", f.Batches)
-	}
-}
-
-func TestPendingDaemonsAreTold(t *testing.T) {
-	f := clitest.StartFakeAdmin(t)
-	f.Pending = []*adminv1.Daemon{{Id: "2", Address: "web-2:8081"}, {Id: "1", Address: "web-1:8081"}}
-	file := filetest.Write(t, t.TempDir(), "a.csv", "domain,entries,plan\napi,tenant=b,pro\n")
-	for _, args := range []string{
-		"assign --domain api tenant=acme --plan pro", "block --domain api tenant=acme", "unblock --domain api tenant=acme",
-		"unassign --domain api tenant=acme", "reset --domain api tenant=acme", "assign --from " + file,
-	} {
-		out, stderr, code := f.Run(t, strings.Fields(args)...)
-		if code != exit.Pending || out == "" || !strings.Contains(stderr, "not every daemon is known to have it in force yet: web-1:8081, web-2:8081;") {
-			t.Errorf("%s exits with %d: %q", args, code, stderr)
-		}
-	}
-}
-
-// Where nobody knows which daemons there are, it is told for how long.
-func TestUnknownDaemonsAreTold(t *testing.T) {
-	f := clitest.StartFakeAdmin(t)
-	f.UnknownFor = durationpb.New(6800 * time.Millisecond)
-	file := filetest.Write(t, t.TempDir(), "a.csv", "domain,entries,plan\napi,tenant=b,pro\n")
-	for _, args := range []string{
-		"assign --domain api tenant=acme --plan pro", "block --domain api tenant=acme", "unblock --domain api tenant=acme",
-		"unassign --domain api tenant=acme", "reset --domain api tenant=acme", "assign --from " + file,
-	} {
-		f.MaxWait = nil
-		out, stderr, code := f.Run(t, append(strings.Fields(args), "--max-wait", "300ms")...)
-		if code != exit.Pending || out == "" || stderr != "for 6.8s there may be more daemons without it: Redis has lost, begun or failed over the register of daemons, or does not answer\n" {
-			t.Errorf("%s exits with %d: %q", args, code, stderr)
-		}
-		if f.MaxWait.AsDuration() != 300*time.Millisecond {
-			t.Errorf("%s --max-wait 300ms waits for %v", args, f.MaxWait)
-		}
-		if f.Run(t, strings.Fields(args)...); f.MaxWait != nil {
-			t.Errorf("%s waits for %v", args, f.MaxWait)
-		}
-	}
-	if _, stderr, code := f.Run(t, "block", "--domain", "api", "tenant=acme", "--max-wait", "5m"); code != exit.Error || !strings.Contains(stderr, `found "5m"; allowed: 0s to 10s`) {
-		t.Errorf("--max-wait 5m exits with %d: %q", code, stderr)
 	}
 }
 

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
 	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
@@ -21,10 +18,10 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// codesOfChanges ends the help of commands that change something.
-const codesOfChanges = `
-Exits with 0 when it is in force at all daemons, with 4 when it is done and some
-daemon may not have it in force yet, and with 1 on an error.`
+// inForce ends the help of commands that change something.
+const inForce = `
+When it returns, the daemon that was asked decides by it; all others that reach
+the store do so within 2 seconds.`
 
 // maxAnswered is a number of changes whose answer is certainly not too long.
 const maxAnswered = 64
@@ -32,38 +29,27 @@ const maxAnswered = 64
 // asking is how changes are requested.
 type asking struct {
 	dryRun bool
-	// strict refuses changes that would have no effect for anyone. Older daemons make
-	// them.
+	// strict refuses changes that would have no effect for anyone.
 	strict bool
 }
 
-// sender sends changes to a daemon.
-type sender func(context.Context, dial.Admin, []*adminv1.AssignmentPatch, asking) (answer, error)
-
-// answer is the answer to several changes.
-type answer interface {
-	reached
-	GetChanges() []*adminv1.AssignmentChange
-}
+// sender sends changes to a daemon, and returns their results.
+type sender func(context.Context, dial.Admin, []*adminv1.AssignmentPatch, asking) ([]*adminv1.AssignmentChange, error)
 
 // sendPatches changes parts of assignments.
-func sendPatches(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, how asking) (answer, error) {
-	r, err := dial.Call(ctx, a, a.PatchAssignments, &adminv1.PatchAssignmentsRequest{Patches: patches, DryRun: how.dryRun, Strict: how.strict, MaxWait: a.MaxWait()})
-	if status.Code(err) == codes.Unimplemented && strings.Contains(err.Error(), "unknown method") {
-		err = fmt.Errorf("%w\nthe daemon is of a version that cannot change parts of assignments: upgrade it, or use the command of its version", err)
-	}
-	return r, checkAnswers(err, len(r.GetChanges()), len(patches))
+func sendPatches(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, how asking) ([]*adminv1.AssignmentChange, error) {
+	r, err := dial.Call(ctx, a, a.PatchAssignments, &adminv1.PatchAssignmentsRequest{Patches: patches, DryRun: how.dryRun, Strict: how.strict})
+	return r.GetChanges(), checkAnswers(err, len(r.GetChanges()), len(patches))
 }
 
-// sendPuts replaces whole assignments by what patches set, except blocks, or replaces
-// only blocks.
-func sendPuts(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, how asking) (answer, error) {
-	request := &adminv1.PutAssignmentsRequest{DryRun: how.dryRun, Strict: how.strict, MaxWait: a.MaxWait()}
+// sendPuts replaces the whole base of assignments by what patches set, except blocks.
+func sendPuts(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, how asking) ([]*adminv1.AssignmentChange, error) {
+	request := &adminv1.PutAssignmentsRequest{DryRun: how.dryRun, Strict: how.strict}
 	for _, p := range patches {
 		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: p.GetAssignment()})
 	}
 	r, err := dial.Call(ctx, a, a.PutAssignments, request)
-	return r, checkAnswers(err, len(r.GetChanges()), len(patches))
+	return r.GetChanges(), checkAnswers(err, len(r.GetChanges()), len(patches))
 }
 
 // unreadError is the error of an argument that is not a subject.
@@ -91,7 +77,7 @@ func patchesOf(args []string, change func(entries []*ratelimitv1.Entry) *adminv1
 // from that of the changes.
 func checkAnswers(err error, found, wanted int) error {
 	if err == nil && found != wanted {
-		return fmt.Errorf("the daemon tells of %d changes, where %d were asked for", found, wanted)
+		return fmt.Errorf("the daemon answered %d changes, where %d were asked for", found, wanted)
 	}
 	return err
 }
@@ -102,28 +88,30 @@ type changes struct {
 	asJSON   bool
 	how      asking
 	failed   bool
-	// forceable tells whether --force would allow something that was refused.
+	// forceable is whether --force would allow something that was refused.
 	forceable bool
-	lacking   lacking
 }
 
 // change makes changes and prints each result.
 func (t *changes) change(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, send sender) error {
-	answer, err := send(ctx, a, patches, t.how)
+	results, err := send(ctx, a, patches, t.how)
 	if err != nil {
 		return err
 	}
-	for i, c := range answer.GetChanges() {
+	for i, c := range results {
 		set := patches[i].GetAssignment()
-		if err := t.tell(set.GetDomain(), set.GetEntries(), c); err != nil {
+		if err := t.print(set.GetDomain(), set.GetEntries(), c); err != nil {
 			return err
 		}
+		for _, note := range assigntext.Beside(set, c.GetAfter(), time.Now()) {
+			fmt.Fprintln(t.err, spelling.Visible(subjecttext.Text(set.GetDomain(), set.GetEntries())+": "+note))
+		}
 	}
-	t.lacking.add(answer)
 	return t.end()
 }
 
-func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange) error {
+// print prints the result of a change.
+func (t *changes) print(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange) error {
 	done := succeeded(c.GetOutcome())
 	t.failed = t.failed || !done
 	t.forceable = t.forceable || !done && len(c.GetWarnings()) > 0
@@ -138,14 +126,22 @@ func (t *changes) tell(domain string, entries []*ratelimitv1.Entry, c *adminv1.A
 		text = strings.Join(append([]string{text}, c.GetWarnings()[1:]...), "; ") // the first is its error
 	}
 	if done {
-		tellWarnings(t.err, subjecttext.Text(domain, entries), c.GetWarnings())
+		printWarnings(t.err, subjecttext.Text(domain, entries), c.GetWarnings())
 	}
-	_, err := fmt.Fprintln(terminal.Table(t.out), spelling.Visible(text))
+	if _, err := fmt.Fprintln(terminal.Table(t.out), spelling.Visible(text)); err != nil || !hasReplaced(c.GetOutcome()) {
+		return err
+	}
+	return t.printMore("before: " + assigntext.Describe(c.GetBefore(), time.Now()))
+}
+
+// printMore prints another line on a change that was printed.
+func (t *changes) printMore(text string) error {
+	_, err := fmt.Fprintln(terminal.Table(t.out), "           "+spelling.Visible(text))
 	return err
 }
 
-// tellWarnings tells of things that are done but may not be what was wanted.
-func tellWarnings(to io.Writer, subject string, warnings []string) {
+// printWarnings warns of things that are done but may not be what was wanted.
+func printWarnings(to io.Writer, subject string, warnings []string) {
 	if len(warnings) > 0 {
 		fmt.Fprintln(to, spelling.Visible(fmt.Sprintf("warning: %s: %s", subject, strings.Join(warnings, "; "))))
 	}
@@ -154,21 +150,16 @@ func tellWarnings(to io.Writer, subject string, warnings []string) {
 // useForce ends the message about something refused that --force would allow.
 const useForce = "use --force to do it all the same"
 
-// end names daemons that may not have the changes, and returns what the command ends
-// with.
-func (t *changes) end() error {
-	return endWith(t.err, &t.lacking, t.forceable, t.failed)
-}
+// end returns what the command ends with.
+func (t *changes) end() error { return endWith(t.err, t.forceable, t.failed) }
 
-// endWith names daemons that may not have what was done, says what --force would do, and
-// returns what the command ends with.
-func endWith(to io.Writer, l *lacking, isForceable, hasFailed bool) error {
-	err := l.tell(to)
+// endWith says what --force would do, and returns what the command ends with.
+func endWith(to io.Writer, isForceable, hasFailed bool) error {
 	if isForceable {
 		fmt.Fprintln(to, useForce)
 	}
 	if hasFailed {
 		return exit.Code(exit.Error)
 	}
-	return err
+	return nil
 }

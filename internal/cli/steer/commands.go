@@ -8,5 +8,5 @@ import (
 
 // Commands are the commands that change something.
 func Commands(load dial.Loader) []*cobra.Command {
-	return []*cobra.Command{assignCommand(load), unassignCommand(load), blockCommand(load), unblockCommand(load), resetCommand(load)}
+	return []*cobra.Command{assignCommand(load), unassignCommand(load), blockCommand(load), unblockCommand(load), undoCommand(load), resetCommand(load)}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -39,9 +38,9 @@ type importer struct {
 	skipBad, dryRun bool
 	asJSON          bool
 
-	name    string // of the file, in errors
-	sum     importSummary
-	lacking lacking
+	name string // of the file, in errors
+	now  time.Time
+	sum  importSummary
 }
 
 // Bounds of one call.
@@ -60,28 +59,29 @@ const (
 	maxWarned = 5
 )
 
-// importSummary holds the results for the rows of a file.
+// importSummary holds the results for the subjects of a file.
 type importSummary struct {
-	Rows      int `json:"rows"`
+	Rows int `json:"rows"`
+	// Subjects have one row for the base, one for each layer on top of it, or both. What
+	// follows counts them, except for Over.
+	Subjects  int `json:"subjects"`
 	Created   int `json:"created"`
 	Replaced  int `json:"replaced"`
 	Unchanged int `json:"unchanged"`
-	// Deleted rows left nothing assigned.
+	// Deleted ones are those for which nothing is left assigned.
 	Deleted int `json:"deleted"`
-	// Refused rows are invalid to the daemon; Malformed ones were skipped.
+	// Refused ones are invalid to the daemon; Malformed ones were skipped.
 	Refused   int `json:"refused"`
 	Malformed int `json:"malformed"`
-	// Unknown rows may be in force or not; NotReached ones are unchanged.
+	// Over counts rows that were skipped because their end is over.
+	Over int `json:"over"`
+	// Unknown ones may be in force or not; NotReached ones are unchanged.
 	Unknown    int `json:"unknown"`
 	NotReached int `json:"not_reached"`
-	// Warned rows were made but may not be what was wanted.
+	// Warned ones were made but may not be what was wanted.
 	Warned int `json:"warned"`
 	// DryRun says that nothing was changed.
 	DryRun bool `json:"dry_run"`
-	// Pending are the daemons that may not have all of it in force, and UnknownFor is for
-	// how many seconds there may be further, unknown ones.
-	Pending    []string `json:"pending"`
-	UnknownFor float64  `json:"unknown_for,omitempty"`
 }
 
 func (i *importer) run(cmd *cobra.Command, a dial.Admin) error {
@@ -92,9 +92,9 @@ func (i *importer) run(cmd *cobra.Command, a dial.Admin) error {
 		return fmt.Errorf("--from: %w", err)
 	}
 	defer file.close()
-	i.sum.DryRun = i.dryRun
-	told := terminal.Messages(cmd.ErrOrStderr())
-	bad, err := i.validate(file, told)
+	i.sum.DryRun, i.now = i.dryRun, time.Now()
+	messages := terminal.Messages(cmd.ErrOrStderr())
+	bad, err := i.validate(file, messages)
 	if err != nil {
 		return err
 	}
@@ -104,38 +104,34 @@ func (i *importer) run(cmd *cobra.Command, a dial.Admin) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	failed := i.put(ctx, a, file, bad, told)
+	failed := i.put(ctx, a, file, bad, messages)
 	i.sum.Malformed = len(bad)
-	i.addUp()
+	s := &i.sum
+	s.NotReached += s.Subjects - s.Malformed - s.Created - s.Replaced - s.Unchanged - s.Deleted - s.Refused - s.Unknown
 	if err := i.summarize(cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	err = i.lacking.tell(told)
 	switch {
 	case failed != nil:
 		return fmt.Errorf("%w\nnot all of it was done; run it again: rows that are in force already stay as they are", failed)
 	case i.sum.Refused > 0:
 		return exit.Code(exit.Error)
 	}
-	return err
+	return nil
 }
 
-// malformedError says that nothing was done because of so many malformed rows.
+// malformedError says that nothing was done because of so many subjects with malformed
+// rows.
 func (i *importer) malformedError(bad int) error {
 	are, them := "are", "them"
 	if bad == 1 {
 		are, them = "is", "it"
 	}
-	return fmt.Errorf("%d of %d rows %s malformed, so nothing was done; mend %s, or leave %s out with --skip-bad", bad, i.sum.Rows, are, them, them)
-}
-
-// addUp completes the summary once everything is counted.
-func (i *importer) addUp() {
-	s := &i.sum
-	s.NotReached = s.Rows - s.Malformed - s.Created - s.Replaced - s.Unchanged - s.Deleted - s.Refused - s.Unknown
-	s.Pending = slices.AppendSeq([]string{}, maps.Keys(i.lacking.pending))
-	slices.Sort(s.Pending)
-	s.UnknownFor = i.lacking.unknownFor.Seconds()
+	of := yamlfile.Plural(int64(i.sum.Subjects), "row")
+	if i.sum.Subjects != i.sum.Rows {
+		of = yamlfile.Plural(int64(i.sum.Subjects), "subject")
+	}
+	return fmt.Errorf("%d of %s %s malformed, so nothing was done; mend %s, or leave %s out with --skip-bad", bad, of, are, them, them)
 }
 
 // input is a file that can be read again.
@@ -195,16 +191,17 @@ func (i *importer) wrap(err error) error {
 	return fmt.Errorf("%s: %w", i.name, err)
 }
 
-// validate reports all malformed rows, and returns their numbers.
+// validate reports all malformed rows, and returns the numbers of the changes that they
+// are of.
 func (i *importer) validate(from io.Reader, stderr io.Writer) (bad map[int]bool, err error) {
-	rows, err := assigntext.ReadRows(from, i.domain)
+	changes, err := assigntext.ReadChanges(from, i.domain, i.now)
 	if err != nil {
 		return nil, i.wrap(err)
 	}
 	bad = make(map[int]bool)
 	seen := make(map[[16]byte]int) // the lines of subjects
 	for {
-		found, errs, err := rows.Next()
+		found, errs, err := changes.Next()
 		if errors.Is(err, io.EOF) {
 			return bad, nil
 		} else if err != nil {
@@ -213,7 +210,7 @@ func (i *importer) validate(from io.Reader, stderr io.Writer) (bad map[int]bool,
 		if len(errs) == 0 {
 			subject := digestOfSubject(found.Assignment)
 			if first, again := seen[subject]; again {
-				text := fmt.Sprintf("found %s again, the first is on line %d; allowed: each once", subjecttext.Text(found.GetDomain(), found.GetEntries()), first)
+				text := fmt.Sprintf("found %s again, the first is on line %d; allowed: its rows one below the other", subjecttext.Text(found.Assignment.GetDomain(), found.Assignment.GetEntries()), first)
 				errs = []assigntext.RowError{{Line: found.Line, Column: 1, Text: text}}
 			} else {
 				seen[subject] = found.Line
@@ -221,9 +218,10 @@ func (i *importer) validate(from io.Reader, stderr io.Writer) (bad map[int]bool,
 		}
 		for _, e := range errs {
 			fmt.Fprintln(stderr, spelling.Visible(i.wrap(e).Error()))
-			bad[i.sum.Rows] = true
+			bad[i.sum.Subjects] = true
 		}
-		i.sum.Rows++
+		i.sum.Subjects++
+		i.sum.Rows += found.Rows
 	}
 }
 
@@ -233,9 +231,9 @@ func digestOfSubject(a *adminv1.Assignment) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// put makes the assignments of all rows that are not bad.
+// put makes all changes that are not bad.
 func (i *importer) put(ctx context.Context, a dial.Admin, from io.Reader, bad map[int]bool, stderr io.Writer) error {
-	rows, err := assigntext.ReadRows(from, i.domain)
+	changes, err := assigntext.ReadChanges(from, i.domain, i.now)
 	if err != nil {
 		return i.wrap(err)
 	}
@@ -250,7 +248,7 @@ func (i *importer) put(ctx context.Context, a dial.Admin, from io.Reader, bad ma
 		return err
 	}
 	for n := 0; ; n++ {
-		found, errs, err := rows.Next()
+		found, errs, err := changes.Next()
 		if errors.Is(err, io.EOF) {
 			return flush()
 		} else if err != nil {
@@ -259,24 +257,32 @@ func (i *importer) put(ctx context.Context, a dial.Admin, from io.Reader, bad ma
 		if bad[n] {
 			continue
 		}
-		if len(errs) > 0 || n >= i.sum.Rows {
+		if len(errs) > 0 || n >= i.sum.Subjects {
 			return fmt.Errorf("%s has changed while it was read", i.name)
 		}
-		bytes := proto.Size(found.Assignment)
+		if i.sum.Over += found.Over; found.IsOver() {
+			i.sum.NotReached--
+			continue
+		}
+		bytes := proto.Size(found.AssignmentPatch)
 		if len(batch) == dial.MaxPage || size+bytes > maxPutBytes {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		batch, size = append(batch, putRow{Row: found}), size+bytes
+		batch, size = append(batch, putRow{Change: found}), size+bytes
 	}
 }
 
-// putRow is a row to put.
+// putRow is the rows of a subject to put.
 type putRow struct {
-	assigntext.Row
+	assigntext.Change
 	// mayBeMade says that the store did not answer an earlier put of it.
 	mayBeMade bool
+}
+
+func (r *putRow) subject() string {
+	return subjecttext.Text(r.Assignment.GetDomain(), r.Assignment.GetEntries())
 }
 
 // leftRows are the rows that were not certainly made.
@@ -377,7 +383,7 @@ func isRefusal(err error) bool {
 func (i *importer) putBatch(ctx context.Context, a dial.Admin, batch []putRow, stderr io.Writer) (left leftRows, _ error) {
 	patches := make([]*adminv1.AssignmentPatch, len(batch))
 	for n := range batch {
-		patches[n] = batch[n].Patch()
+		patches[n] = batch[n].AssignmentPatch
 	}
 	answer, err := sendPatches(ctx, a, patches, asking{dryRun: i.dryRun})
 	if status.Code(err) == codes.ResourceExhausted && len(batch) > maxAnswered {
@@ -391,8 +397,7 @@ func (i *importer) putBatch(ctx context.Context, a dial.Admin, batch []putRow, s
 		}
 		return leftRows{unknown: batch}, err
 	}
-	i.lacking.add(answer)
-	return i.count(batch, answer.GetChanges(), stderr), nil
+	return i.count(batch, answer, stderr), nil
 }
 
 // putHalves puts rows in two calls.
@@ -423,7 +428,7 @@ func (i *importer) count(batch []putRow, results []*adminv1.AssignmentChange, st
 			i.sum.Deleted++
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
 			i.sum.Refused++
-			fmt.Fprintln(stderr, spelling.Visible(fmt.Sprintf("%s:%d: %s: refused: %s", i.name, batch[n].Line, subjecttext.Text(batch[n].GetDomain(), batch[n].GetEntries()), c.GetError())))
+			fmt.Fprintln(stderr, spelling.Visible(fmt.Sprintf("%s:%d: %s: refused: %s", i.name, batch[n].Line, batch[n].subject(), c.GetError())))
 		case adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
 			left.add(leftRows{failed: batch[n : n+1], why: c.GetError(), stays: !c.GetTemporary()})
 		default:
@@ -440,7 +445,7 @@ func (i *importer) warn(of *putRow, warnings []string, stderr io.Writer) {
 	}
 	switch i.sum.Warned++; {
 	case i.sum.Warned <= maxWarned:
-		tellWarnings(stderr, fmt.Sprintf("%s:%d: %s", i.name, of.Line, subjecttext.Text(of.GetDomain(), of.GetEntries())), warnings)
+		printWarnings(stderr, fmt.Sprintf("%s:%d: %s", i.name, of.Line, of.subject()), warnings)
 	case i.sum.Warned == maxWarned+1:
 		fmt.Fprintln(stderr, "warning: the rows that follow with warnings are only counted")
 	}
@@ -455,8 +460,11 @@ func (i *importer) summarize(out io.Writer) error {
 	if i.dryRun {
 		would = "would be "
 	}
-	parts := []string{fmt.Sprintf("%s: %s%d created, %d replaced, %d unchanged",
-		yamlfile.Plural(int64(i.sum.Rows), "row"), would, i.sum.Created, i.sum.Replaced, i.sum.Unchanged)}
+	rows := yamlfile.Plural(int64(i.sum.Rows), "row")
+	if i.sum.Subjects != i.sum.Rows {
+		rows += " of " + yamlfile.Plural(int64(i.sum.Subjects), "subject")
+	}
+	parts := []string{fmt.Sprintf("%s: %s%d created, %d replaced, %d unchanged", rows, would, i.sum.Created, i.sum.Replaced, i.sum.Unchanged)}
 	for _, p := range []struct {
 		n    int
 		what string
@@ -464,6 +472,7 @@ func (i *importer) summarize(out io.Writer) error {
 		{i.sum.Deleted, "deleted"},
 		{i.sum.Refused, "refused"},
 		{i.sum.Malformed, "malformed and left out"},
+		{i.sum.Over, "over already and left out"},
 		{i.sum.Warned, "with a warning"},
 		{i.sum.Unknown, "may be in force or not"},
 		{i.sum.NotReached, "not reached"},

@@ -19,10 +19,10 @@ func TestImportIsIdempotent(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	file := filetest.Write(t, t.TempDir(), "customers.csv", rowstest.Customers)
 	for _, c := range []struct{ args, want string }{
-		{"--dry-run", "4 rows: would be 4 created, 0 replaced, 0 unchanged\n"},
-		{"", "4 rows: 4 created, 0 replaced, 0 unchanged\n"},
-		{"", "4 rows: 0 created, 0 replaced, 4 unchanged\n"},
-		{"--json", `{"rows":4,"created":0,"replaced":0,"unchanged":4,"deleted":0,"refused":0,"malformed":0,"unknown":0,"not_reached":0,"warned":0,"dry_run":false,"pending":[]}` + "\n"},
+		{"--dry-run", "6 rows of 4 subjects: would be 4 created, 0 replaced, 0 unchanged\n"},
+		{"", "6 rows of 4 subjects: 4 created, 0 replaced, 0 unchanged\n"},
+		{"", "6 rows of 4 subjects: 0 created, 0 replaced, 4 unchanged\n"},
+		{"--json", `{"rows":6,"subjects":4,"created":0,"replaced":0,"unchanged":4,"deleted":0,"refused":0,"malformed":0,"over":0,"unknown":0,"not_reached":0,"warned":0,"dry_run":false}` + "\n"},
 	} {
 		out, stderr, code := f.Run(t, append([]string{"assign", "--from", file}, strings.Fields(c.args)...)...)
 		if code != 0 || out != c.want || stderr != "" {
@@ -34,22 +34,24 @@ func TestImportIsIdempotent(t *testing.T) {
 	}
 }
 
-// A column that is not there leaves its part, and an empty cell under a header removes it,
-// except a block.
+// A column that is not there leaves its part, and an empty cell under a header removes it
+// from the base, except a block. What lies on top stays.
 func TestImportLeavesAndRemovesParts(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	f.Run(t, "assign", "--domain", "api", "tenant=a", "tenant=b", "--plan", "pro", "--unlimited", "--limit", "month=5", "--limit", "day=7", "--reason", "deal")
 	f.Run(t, "block", "--domain", "api", "tenant=a", "tenant=b")
+	f.Run(t, "assign", "--domain", "api", "tenant=a", "--limit", "month=9", "--until", "2254-12-31", "--reason", "relief")
+	const relief = "; until 2254-12-31 9 a month, relief"
 	for _, c := range []struct{ text, summary, want string }{
-		{"entries,plan\ntenant=a,free\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked, unlimited, plan free, limit day=7, limit month=5"},
-		{"entries,limits,blocked,reason\ntenant=a,month=6,,\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked, unlimited, plan free, limit month=6"},
-		{"entries,unlimited,plan\ntenant=a,,free\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked, plan free, limit month=6"},
-		{"entries,plan,limits,until\ntenant=a,pro,month=7;day=8,2254-12-31\n", "1 row: 0 created, 1 replaced, 0 unchanged\n",
-			"blocked, plan pro until 2255-01-01T00:00:00Z (83468d), limit day=8 until 2255-01-01T00:00:00Z (83468d), limit month=7 until 2255-01-01T00:00:00Z (83468d)"},
-		{"entries,plan,plan_until,limits,limits_until\ntenant=a,pro,,month=7;day=8,2254-12-31;\n", "1 row: 0 created, 1 replaced, 0 unchanged\n",
-			"blocked, plan pro, limit day=8, limit month=7 until 2255-01-01T00:00:00Z (83468d)"},
-		{"entries,plan,limits,blocked\ntenant=a,,,false\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked"},
-		{"entries,plan,limits,blocked\ntenant=a,,,\n", "1 row: 0 created, 0 replaced, 1 unchanged\n", "blocked"},
+		{"entries,plan\ntenant=a,free\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked, unlimited, plan free, 7 a day, 5 a month" + relief},
+		{"entries,limits,blocked,reason\ntenant=a,month=6,,\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked, unlimited, plan free, 6 a month" + relief},
+		{"entries,unlimited,plan\ntenant=a,,free\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked, plan free, 6 a month" + relief},
+		{"entries,plan,limits,until,reason\ntenant=a,pro,month=7;day=8,,\ntenant=a,,month=8,2254-12-30,more\n", "2 rows of 1 subject: 0 created, 1 replaced, 0 unchanged\n",
+			"blocked, plan pro, 8 a day, 7 a month" + relief + "; until 2254-12-30 8 a month, more"},
+		{"entries,plan,limits,until\ntenant=a,,month=8,2254-12-31\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked, plan pro, 8 a day, 7 a month; until 2254-12-31 8 a month"},
+		{"entries,plan,limits,until\ntenant=a,,month=8,2020-12-31\ntenant=b,pro,,\n", "2 rows: 0 created, 1 replaced, 0 unchanged, 1 over already and left out\n", ""},
+		{"entries,plan,limits,blocked\ntenant=a,,,false\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", "blocked; until 2254-12-31 8 a month"},
+		{"entries,plan,limits,blocked\ntenant=a,,,\n", "1 row: 0 created, 0 replaced, 1 unchanged\n", "blocked; until 2254-12-31 8 a month"},
 		{`{"entries":[{"key":"tenant","value":"b"}],"plan":"free"}` + "\n", "1 row: 0 created, 1 replaced, 0 unchanged\n", ""},
 		{"entries,plan\ntenant=c,free\n", "1 row: 1 created, 0 replaced, 0 unchanged\n", ""},
 		{"entries,plan\ntenant=c,\n", "1 row: 0 created, 0 replaced, 0 unchanged, 1 deleted\n", ""},
@@ -96,6 +98,9 @@ api,tenant=d,,,,2254-12-31,nothing
 api,tenant=a,free,,,,
 api,tenant=e,pro,month=1;month=2,true,,
 api,tenant=f,pro,,,,
+api,tenant=f,,month=3,,2254-12-31,
+api,tenant=g,pro,,,,
+api,tenant=g,,month=0.5,,2254-12-31,
 `
 	const want = `standard input:3:1: domain: found an empty text; allowed: the name of a domain
 standard input:4:5: entries: found "tenant"; allowed: KEY=VALUE[,KEY=VALUE] and so on
@@ -104,15 +109,16 @@ standard input:4:21: unlimited: found "yes"; allowed: true, false or nothing
 standard input:4:25: until: found "soon"; allowed: a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC
 standard input:5:1: found 3 fields; allowed: 7, as in the header
 standard input:6:17: until: found it without a part that it would end; allowed: both
-standard input:7:1: found tenant=a of api again, the first is on line 2; allowed: each once
+standard input:7:1: found tenant=a of api again, the first is on line 2; allowed: its rows one below the other
 standard input:8:18: numbers[1].limit: found the limit "month" twice; allowed: each limit once
+standard input:12:15: limits: found "month=0.5", where "0.5" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200
 `
 	out, stderr, code := f.RunInput(t, text, "assign", "--from", "-")
-	if code != exit.Error || out != "" || stderr != want+"ratelimitd: 6 of 8 rows are malformed, so nothing was done; mend them, or leave them out with --skip-bad\n" || len(f.Batches) > 0 {
+	if code != exit.Error || out != "" || stderr != want+"ratelimitd: 7 of 9 subjects are malformed, so nothing was done; mend them, or leave them out with --skip-bad\n" || len(f.Batches) > 0 {
 		t.Errorf("exits with %d: %s\n%s%v", code, out, stderr, f.Batches)
 	}
 	out, stderr, code = f.RunInput(t, text, "assign", "--from", "-", "--skip-bad")
-	if code != 0 || out != "8 rows: 2 created, 0 replaced, 0 unchanged, 6 malformed and left out\n" || stderr != want {
+	if code != 0 || out != "11 rows of 9 subjects: 2 created, 0 replaced, 0 unchanged, 7 malformed and left out\n" || stderr != want {
 		t.Errorf("--skip-bad exits with %d: %s\n%s", code, out, stderr)
 	}
 	if _, stderr, code := f.RunInput(t, "", "assign", "--from", "."); code != exit.Error || !strings.Contains(stderr, "--from: found the folder .; allowed: a file of CSV") {
@@ -123,20 +129,20 @@ standard input:8:18: numbers[1].limit: found the limit "month" twice; allowed: e
 		{"domain,entries,plan\napi,tenant=a,pro\napi,tenant,pro\n", "1 of 2 rows is malformed, so nothing was done; mend it, or leave it out with --skip-bad\n"},
 		{"", "standard input:1:1: found nothing"},
 		{"api,tenant=a,pro\n", `standard input:1:1: found the column "api"; allowed: a header of the columns domain, entries, plan,`},
-		{"entries;plan\n", `standard input:1:1: found the column "entries;plan"; allowed: a header of the columns domain, entries, plan, plan_until, limits, limits_until, starts, time_zone, calendar_until, unlimited, unlimited_until, blocked, blocked_until, reason, until, each once, parted by commas`},
+		{"entries;plan\n", `standard input:1:1: found the column "entries;plan"; allowed: a header of the columns domain, entries, plan, limits, starts, time_zone, unlimited, blocked, until, reason, each once, parted by commas`},
 		{"domain,plan\n", "standard input:1:1: found a header without entries or domain"},
 		{"entries,plan\n", "standard input:1:1: found a header without entries or domain"},
 		{"domain,entries,entries\n", `standard input:1:16: found the column "entries"`},
 		{"domain,\"entries\n", "standard input:1:17: found no CSV"},
 		{"{\n", "standard input:1:1: found no assignment: unexpected EOF"},
-		{"domain,entries,until,plan\napi,a=b,2255-12-31,pro\n", "standard input:2:9: until: found 2256-01-01T00:00:00Z; allowed: a moment after 1970, up to 2255-06-05"},
+		{"domain,entries,until,plan\napi,a=b,2255-12-31,pro\n", "standard input:2:9: until: found 2256-01-01T00:00:00Z; allowed: 1970-01-01T00:00:00Z to 2255-06-05"},
 		{`{"domain":"api","entry":[]}`, `standard input:1:17: found no assignment: `},
 		{`{"domain":"api","entries":[{"key":"a"}]}`, "standard input:1:1: assignment: found no part to set or to remove"},
 		{"domain,entries,reason\n", "standard input:1:1: found a header without a part of assignments; allowed: one or more of plan, limits, starts, time_zone, unlimited and blocked"},
 		{"domain,entries,blocked\napi,a=b,\n", "standard input:2:1: assignment: found no part to set or to remove"},
-		{"domain,entries,plan,plan_until\napi,a=b,,2254-12-31\n", "standard input:2:10: plan_until: found it without plan; allowed: both"},
-		{"domain,entries,limits_until,limits\napi,a=b,2254-12-31;2254-12-31,1;m=2;n=3\n", "standard input:2:9: limits_until: found 2 moments of 3 limits; allowed: one for all limits, or one for each, parted by semicolons"},
-		{"domain,entries,limits_until,limits\napi,a=b,2254-12-31;soon,1;m=2\n", `standard input:2:9: limits_until: found "soon"; allowed: a moment`},
+		{"domain,entries,plan,plan_until\napi,a=b,,2254-12-31\n", `standard input:1:21: found the column "plan_until"; allowed: a header of the columns domain, `},
+		{"domain,entries,plan,until\napi,a=b,pro,\napi,a=b,free,\n", "standard input:3:1: found a=b of api again without until, the first is on line 2; allowed: each once, and below it rows with until"},
+		{"domain,entries,plan,until\napi,a=b,pro,2254-12-31\napi,a=b,free,\n", "standard input:3:1: found a=b of api again without until"},
 	} {
 		if _, stderr, code := f.RunInput(t, c.text, "assign", "--from", "-"); code != exit.Error || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q exits with %d: %s", c.text, code, stderr)
@@ -250,7 +256,7 @@ func TestImportTellsWhatTheStoreRefuses(t *testing.T) {
 	}
 }
 
-// What assignments exports, assign imports as it was.
+// What assignments exports, assign imports as it was, into an empty daemon too.
 func TestExportIsReadBack(t *testing.T) {
 	for _, format := range []string{"csv", "jsonl"} {
 		t.Run(format, func(t *testing.T) {
@@ -263,8 +269,15 @@ func TestExportIsReadBack(t *testing.T) {
 				t.Fatalf("the export exits with %d: %s", code, stderr)
 			}
 			n := len(rowstest.Hostile())
-			if out, stderr, code := f.RunInput(t, exported, "assign", "--from", "-"); code != 0 || out != fmt.Sprintf("%d rows: 0 created, 0 replaced, %d unchanged\n", n, n) {
+			if out, stderr, code := f.RunInput(t, exported, "assign", "--from", "-"); code != 0 || !strings.HasSuffix(out, fmt.Sprintf(": 0 created, 0 replaced, %d unchanged\n", n)) {
 				t.Errorf("the import exits with %d: %s%s\n%s", code, out, stderr, exported)
+			}
+			empty := clitest.StartFakeAdmin(t)
+			if out, stderr, code := empty.RunInput(t, exported, "assign", "--from", "-"); code != 0 || !strings.HasSuffix(out, fmt.Sprintf(": %d created, 0 replaced, 0 unchanged\n", n)) {
+				t.Errorf("the import into an empty daemon exits with %d: %s%s", code, out, stderr)
+			}
+			if again, _, _ := empty.Run(t, "assignments", "--export", format); again != exported {
+				t.Errorf("exported again it is\n%s\nand was\n%s", again, exported)
 			}
 		})
 	}

@@ -28,11 +28,12 @@ func changeText(domain string, entries []*ratelimitv1.Entry, c *adminv1.Assignme
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
 		return text + ": " + cmp.Or(c.GetError(), "the store refused it, and nothing was changed")
 	}
-	text += ": " + assigntext.Describe(c.GetAfter(), now)
-	if c.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED || c.GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED {
-		text += "; until now " + assigntext.Describe(c.GetBefore(), now)
-	}
-	return text
+	return text + ": " + assigntext.Describe(c.GetAfter(), now)
+}
+
+// hasReplaced reports whether a change has replaced something.
+func hasReplaced(o adminv1.ChangeOutcome) bool {
+	return o == adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED || o == adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED
 }
 
 // succeeded reports whether the requested state is in force.

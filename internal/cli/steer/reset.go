@@ -43,7 +43,7 @@ misspelt, the reset is refused, unless --force.
 
 Where the last key names the holder of a slot (algorithm: concurrency), an empty
 value frees all slots, and that of a holder frees only its own.
-` + codesOfChanges,
+` + inForce,
 		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
   ratelimitd reset --domain api user=alice --limit day`,
 		Args:              cmdline.AtLeastOne(subjecttext.Argument),
@@ -55,49 +55,48 @@ value frees all slots, and that of a holder frees only its own.
 	bindReason(cmd, &r.reason)
 	bindForce(cmd.Flags(), &r.force, "do it though there is nothing to reset")
 	jsonline.Bind(cmd.Flags(), &r.asJSON, "each answer")
-	r.to.BindChange(cmd.Flags())
+	r.to.Bind(cmd.Flags())
 	cmd.RunE = r.run
 	return cmd
 }
 
 func (r *resetting) run(cmd *cobra.Command, args []string) error {
-	told := resets{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: r.asJSON}
+	p := resets{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: r.asJSON}
 	err := r.to.EachSubject(args, func(a dial.Admin, entries []*ratelimitv1.Entry) error {
-		request := &adminv1.ResetRequest{Domain: r.domain, Entries: entries, Reason: r.reason, Strict: !r.force, MaxWait: a.MaxWait()}
+		request := &adminv1.ResetRequest{Domain: r.domain, Entries: entries, Reason: r.reason, Strict: !r.force}
 		if cmd.Flags().Changed("limit") {
 			request.Limit = &r.limit
 		}
 		subject := subjecttext.Text(r.domain, entries)
 		response, err := dial.Call(cmd.Context(), a, a.Reset, request)
-		if told.tellRefused(subject, err) {
+		if p.printRefused(subject, err) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if err := told.tell(subject, response); err != nil {
+		if err := p.print(subject, response); err != nil {
 			return err
 		}
-		tellSharedCounter(cmd, a, request)
+		printSharedCounter(cmd, a, request)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return told.end()
+	return p.end()
 }
 
 // resets prints the results of resets, and keeps the exit code of the command.
 type resets struct {
 	out, err io.Writer
 	asJSON   bool
-	lacking  lacking
 	// isRefused is set once a reset was refused, and isForceable if --force would have
 	// allowed one.
 	isRefused, isForceable bool
 }
 
-// tellRefused reports a refused reset, if the error says that it was refused.
-func (t *resets) tellRefused(subject string, err error) bool {
+// printRefused reports a refused reset, if the error says that it was refused.
+func (t *resets) printRefused(subject string, err error) bool {
 	failed := dial.CallError{}
 	if !isResetRefused(status.Code(err)) || !errors.As(err, &failed) {
 		return false
@@ -108,10 +107,9 @@ func (t *resets) tellRefused(subject string, err error) bool {
 	return true
 }
 
-// tell reports a reset that was made.
-func (t *resets) tell(subject string, r *adminv1.ResetResponse) error {
-	t.lacking.add(r)
-	tellWarnings(t.err, subject, r.GetWarnings())
+// print reports a reset that was made.
+func (t *resets) print(subject string, r *adminv1.ResetResponse) error {
+	printWarnings(t.err, subject, r.GetWarnings())
 	if t.asJSON {
 		return jsonline.Message(t.out, r)
 	}
@@ -123,20 +121,20 @@ func (t *resets) tell(subject string, r *adminv1.ResetResponse) error {
 	return err
 }
 
-// end names daemons that may not have the resets, and returns what the command ends with.
+// end returns what the command ends with.
 func (t *resets) end() error {
-	return endWith(t.err, &t.lacking, t.isForceable, t.isRefused)
+	return endWith(t.err, t.isForceable, t.isRefused)
 }
 
 // isResetRefused reports whether a code means that a reset was not made because of what
-// it names. Older daemons find no rule.
+// it names.
 func isResetRefused(code codes.Code) bool {
-	return code == codes.FailedPrecondition || code == codes.InvalidArgument || code == codes.NotFound
+	return code == codes.FailedPrecondition || code == codes.InvalidArgument
 }
 
-// tellSharedCounter says so if a reset affected a counter that others share. It is silent
+// printSharedCounter says so if a reset affected a counter that others share. It is silent
 // if the daemon does not say: the reset is done.
-func tellSharedCounter(cmd *cobra.Command, a dial.Admin, r *adminv1.ResetRequest) {
+func printSharedCounter(cmd *cobra.Command, a dial.Admin, r *adminv1.ResetRequest) {
 	found, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: r.GetDomain(), Entries: r.GetEntries()})
 	if rule := found.GetDescriptor_().GetRule(); err == nil && rule.GetShareThreshold() {
 		fmt.Fprintf(terminal.Messages(cmd.ErrOrStderr()), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", spelling.Visible(rule.GetPath()))

@@ -50,10 +50,10 @@ descriptors:
 - {key: tenant, plans: {pro: {name: month, requests: 5, period: 30d}}, plan: pro}
 - {key: user, value: monitor, rate_limit: {unlimited: true}}
 `, filetest.Write(t, t.TempDir(), "tokens.yaml", fmt.Sprintf("- {name: ops, role: operator, sha256: %x}\n", sum)))
-	const misspelt = "no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one all the same; no descriptor here has the key tennant; tenant ("
-	const absent = "this changes nothing: nothing is assigned to tennant=mallory, and no rule is for descriptors that begin with it; no descriptor here has the key tennant; tenant ("
+	const misspelt = "no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one all the same; no descriptor here has the key tennant; did you mean tenant ("
+	const absent = "this changes nothing: nothing is assigned to tennant=mallory, and no rule is for descriptors that begin with it; no descriptor here has the key tennant; did you mean tenant ("
 	const full = "nothing is counted for tenant=nobody: month is full"
-	const noLimit = "no rule is for the descriptor tennant=nobody, so it has no limit to reset; no descriptor here has the key tennant; tenant ("
+	const noLimit = "no rule is for the descriptor tennant=nobody, so it has no limit to reset; no descriptor here has the key tennant; did you mean tenant ("
 	const forced = "use --force to do it all the same\n"
 	for _, c := range []struct {
 		args, input string
@@ -76,7 +76,7 @@ descriptors:
 		{args: "reset --domain api tenant=nobody", code: exit.Error, stderr: "refused  tenant=nobody of api: " + full, ends: forced},
 		{args: "audit --domain api tenant=nobody", out: "nothing was changed\n"},
 		{args: "reset --domain api tenant=nobody --force", out: "reset  tenant=nobody of api: month\n", stderr: "warning: tenant=nobody of api: " + full},
-		{args: "reset --domain api tenant=nobody --force --json", out: `{"limits":["month"],"pending":[],"warnings":["` + full, stderr: "warning: "},
+		{args: "reset --domain api tenant=nobody --force --json", out: `{"limits":["month"],"warnings":["` + full, stderr: "warning: "},
 		{args: "reset --domain api tennant=nobody", code: exit.Error, stderr: "refused  tennant=nobody of api: " + noLimit, ends: forced},
 		{args: "reset --domain api tennant=nobody --force", out: "unchanged  tennant=nobody of api: no limit to reset\n", stderr: "warning: tennant=nobody of api: " + noLimit},
 		{args: "reset --domain apu tenant=m", code: exit.Error, stderr: "refused  tenant=m of apu: domain: found \"apu\"; there is none of this name (api?)\n"},
@@ -98,8 +98,5 @@ descriptors:
 	if code != 0 || out != "1500 rows: 1500 created, 0 replaced, 0 unchanged, 1500 with a warning\n" || strings.Count(stderr, "\n") != 6 ||
 		!strings.Contains(stderr, "standard input:6: tennant=4 of api: no rule is for") || !strings.HasSuffix(stderr, "only counted\n") {
 		t.Errorf("an import exits with %d: %s%s", code, out, stderr)
-	}
-	if out, _, _ := clitest.Run(t, "", "ratelimitd", "explain", "--domain", "api", "tenant=7"); !strings.Contains(out, "assignment to tennant=7: nothing here: its key tennant differs by one letter from tenant") {
-		t.Errorf("explain says\n%s", out)
 	}
 }

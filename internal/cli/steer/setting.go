@@ -41,7 +41,7 @@ func setAll(cmd *cobra.Command, to *dial.Target, p setting) error {
 		return err
 	}
 	return to.WithAdmin(func(a dial.Admin) error {
-		told := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: p.asJSON, how: p.how}
-		return told.change(cmd.Context(), a, patches, p.send)
+		printed := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: p.asJSON, how: p.how}
+		return printed.change(cmd.Context(), a, patches, p.send)
 	})
 }

@@ -1,7 +1,6 @@
 package steer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,21 +23,22 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// removing says which parts end: the named ones, or all except blocks.
+// removing says which parts end.
 type removing struct {
 	domain, reason string
-	plan           bool
-	calendar       bool
-	unlimited      bool
-	limits         []string
-	blocks         bool
+	// parts and limits name them; none are all except blocks.
+	parts  []adminv1.Part
+	limits []string
+	// blocks says that blocks end too.
+	blocks bool
 }
 
 // unassigning is a command line of unassign.
 type unassigning struct {
 	removing
-	to                  dial.Target
-	all, dryRun, asJSON bool
+	to                                   dial.Target
+	plan, calendar, unlimited, temporary bool
+	all, dryRun, asJSON                  bool
 }
 
 func unassignCommand(load dial.Loader) *cobra.Command {
@@ -46,15 +46,17 @@ func unassignCommand(load dial.Loader) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unassign --domain D {KEY=VALUE[,KEY=VALUE]... | --all}",
 		Short: "End what was assigned to customers",
-		Long: `Ends what was assigned to a customer, such as tenant=acme, at once and at all
-daemons: the parts that --plan, --limit, --calendar and --unlimited name, or
-without these everything except a block, which unblock ends. The limits files
-apply again. It does no harm if nothing is assigned.
+		Long: `Ends what was assigned to a customer, such as tenant=acme: the parts that
+--plan, --limit, --calendar and --unlimited name, with or without an end; with
+--temporary all that has an end, so that the rest is in force again; or without
+these everything. A block stays, which unblock ends. It does no harm if nothing
+is assigned.
 
 With --all it does so for a whole domain, without asking. --dry-run shows
 beforehand what would end. Blocks end too with --blocks.
-` + codesOfChanges,
+` + inForce,
 		Example: `  ratelimitd unassign --domain api tenant=acme --reason "contract ended"
+  ratelimitd unassign --domain api tenant=acme --temporary
   ratelimitd unassign --domain api tenant=acme --limit month
   ratelimitd unassign --domain api --all --dry-run`,
 		ValidArgsFunction: complete.Entries(load),
@@ -66,12 +68,13 @@ beforehand what would end. Blocks end too with --blocks.
 	flags.Complete(cmd, "limit", complete.Limit(load, ""))
 	fs.BoolVar(&c.calendar, "calendar", false, "end the starts and the time zone of windows by calendar")
 	fs.BoolVar(&c.unlimited, "unlimited", false, "end the freedom from limits")
+	fs.BoolVar(&c.temporary, "temporary", false, "end all that has an end")
 	fs.BoolVar(&c.all, "all", false, "for everything assigned in the domain")
 	fs.BoolVar(&c.blocks, "blocks", false, "with --all: end blocks too")
 	fs.BoolVar(&c.dryRun, "dry-run", false, "say what would end, and change nothing")
 	bindReason(cmd, &c.reason)
 	jsonline.Bind(fs, &c.asJSON, "each change")
-	c.to.BindChange(fs)
+	c.to.Bind(fs)
 	cmd.RunE = c.run
 	return cmd
 }
@@ -83,30 +86,34 @@ func (c *unassigning) run(cmd *cobra.Command, args []string) error {
 	case c.blocks && !c.all:
 		return errors.New("found --blocks without --all; allowed: both, or unblock")
 	}
-	told := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: c.asJSON, how: asking{dryRun: c.dryRun}}
+	for part, isNamed := range map[adminv1.Part]bool{
+		adminv1.Part_PART_PLAN: c.plan, adminv1.Part_PART_CALENDAR: c.calendar, adminv1.Part_PART_UNLIMITED: c.unlimited, adminv1.Part_PART_TEMPORARY: c.temporary,
+	} {
+		if isNamed {
+			c.parts = append(c.parts, part)
+		}
+	}
+	slices.Sort(c.parts)
+	p := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: c.asJSON, how: asking{dryRun: c.dryRun}}
 	if c.all {
-		return c.to.WithAdmin(func(a dial.Admin) error { return c.removeAll(cmd, a, &told) })
+		return c.to.WithAdmin(func(a dial.Admin) error { return c.removeAll(cmd, a, &p) })
 	}
 	if err := cmdline.AtLeastOne(subjecttext.Argument)(cmd, args); err != nil {
 		return err
 	}
-	return c.removeOf(cmd, &c.to, args, &told)
+	err := c.removeOf(cmd, &c.to, args, &p)
+	if errors.As(err, new(unreadError)) && c.plan {
+		return fmt.Errorf("%w. --plan names no plan here: it ends the one that is assigned", err)
+	}
+	return err
 }
 
 // patch returns the change that ends the parts of a subject.
 func (r *removing) patch(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch {
 	p := &adminv1.AssignmentPatch{
 		Assignment:   &adminv1.Assignment{Domain: r.domain, Entries: entries, Reason: r.reason},
+		Remove:       slices.Clone(r.parts),
 		RemoveLimits: r.limits,
-	}
-	if r.plan {
-		p.Remove = append(p.Remove, adminv1.Part_PART_PLAN)
-	}
-	if r.calendar {
-		p.Remove = append(p.Remove, adminv1.Part_PART_CALENDAR)
-	}
-	if r.unlimited {
-		p.Remove = append(p.Remove, adminv1.Part_PART_UNLIMITED)
 	}
 	if !r.namesParts() {
 		p.Remove = append(p.Remove, adminv1.Part_PART_TERMS)
@@ -117,59 +124,54 @@ func (r *removing) patch(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch 
 	return p
 }
 
-func (r *removing) namesParts() bool { return r.plan || r.calendar || r.unlimited || len(r.limits) > 0 }
+func (r *removing) namesParts() bool { return len(r.parts) > 0 || len(r.limits) > 0 }
 
 // removeOf ends parts of the subjects named by arguments.
-func (r *removing) removeOf(cmd *cobra.Command, to *dial.Target, args []string, told *changes) error {
+func (r *removing) removeOf(cmd *cobra.Command, to *dial.Target, args []string, p *changes) error {
 	patches, err := patchesOf(args, r.patch)
-	switch {
-	case errors.As(err, new(unreadError)) && r.plan:
-		return fmt.Errorf("%w. --plan names no plan here: it ends the one that is assigned", err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
-	return to.WithAdmin(func(a dial.Admin) error { return told.change(cmd.Context(), a, patches, r.send(told.err)) })
+	return to.WithAdmin(func(a dial.Admin) error { return p.change(cmd.Context(), a, patches, r.send(p.err)) })
 }
 
 // send returns a sender that works like sendPatches and reports what did not exist.
 func (r *removing) send(to io.Writer) sender {
-	return func(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, how asking) (answer, error) {
-		answer, err := sendPatches(ctx, a, patches, how)
-		for i, c := range answer.GetChanges() {
-			r.tellAbsent(to, patches[i].GetAssignment().GetEntries(), c)
+	return func(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, how asking) ([]*adminv1.AssignmentChange, error) {
+		results, err := sendPatches(ctx, a, patches, how)
+		for i, c := range results {
+			if succeeded(c.GetOutcome()) {
+				r.printAbsent(to, subjecttext.Text(r.domain, patches[i].GetAssignment().GetEntries()), c.GetBefore())
+			}
 		}
-		return answer, err
+		return results, err
 	}
 }
 
-// tellAbsent says which of the parts to end did not exist: a limit's name may be
+// absences say which part did not exist.
+var absences = map[adminv1.Part]string{
+	adminv1.Part_PART_PLAN:      "had no plan assigned",
+	adminv1.Part_PART_CALENDAR:  "had no calendar assigned",
+	adminv1.Part_PART_UNLIMITED: "was not unlimited",
+	adminv1.Part_PART_TEMPORARY: "had nothing with an end",
+}
+
+// printAbsent says which of the parts to end did not exist: a limit's name may be
 // misspelled.
-func (r *removing) tellAbsent(to io.Writer, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange) {
-	before := c.GetBefore()
-	if !succeeded(c.GetOutcome()) || !r.namesParts() {
-		return
-	}
-	subject := subjecttext.Text(r.domain, entries)
-	if r.plan && before.GetPlan() == "" {
-		fmt.Fprintln(to, spelling.Visible(subject+" had no plan assigned"))
-	}
-	if r.calendar && before.GetCalendar() == nil {
-		fmt.Fprintln(to, spelling.Visible(subject+" had no calendar assigned"))
-	}
-	if r.unlimited && !before.GetUnlimited() {
-		fmt.Fprintln(to, spelling.Visible(subject+" was not unlimited"))
-	}
-	var has []string
-	for _, n := range before.GetNumbers() {
-		has = append(has, n.GetLimit())
+func (r *removing) printAbsent(to io.Writer, subject string, before *adminv1.Assignment) {
+	has, limits := assigntext.Parts(before)
+	for _, part := range r.parts {
+		if text := absences[part]; text != "" && !slices.Contains(has, part) {
+			fmt.Fprintln(to, spelling.Visible(subject+" "+text))
+		}
 	}
 	for _, limit := range r.limits {
-		if slices.Contains(has, limit) {
+		if slices.Contains(limits, limit) {
 			continue
 		}
 		text := fmt.Sprintf("%s had no numbers of %s", subject, assigntext.LimitNames([]string{limit}))
-		if len(has) > 0 {
-			text += ", but of " + assigntext.LimitNames(has)
+		if len(limits) > 0 {
+			text += ", but of " + assigntext.LimitNames(limits)
 		}
 		fmt.Fprintln(to, spelling.Visible(text))
 	}
@@ -177,43 +179,40 @@ func (r *removing) tellAbsent(to io.Writer, entries []*ratelimitv1.Entry, c *adm
 
 // hasSome reports whether an assignment has any of the parts.
 func (r *removing) hasSome(a *adminv1.Assignment) bool {
-	isNamed := func(n *adminv1.AssignedNumbers) bool { return slices.Contains(r.limits, n.GetLimit()) }
-	if r.namesParts() {
-		return r.plan && a.GetPlan() != "" || r.calendar && a.GetCalendar() != nil || r.unlimited && a.GetUnlimited() || slices.ContainsFunc(a.GetNumbers(), isNamed) || r.blocks && a.GetBlocked()
+	has, limits := assigntext.Parts(a)
+	isNamed := func(part adminv1.Part) bool {
+		if part == adminv1.Part_PART_BLOCK {
+			return r.blocks
+		}
+		return !r.namesParts() || slices.Contains(r.parts, part)
 	}
-	return r.blocks || a.GetPlan() != "" || a.GetUnlimited() || len(a.GetNumbers()) > 0 || a.GetCalendar() != nil
+	return slices.ContainsFunc(has, isNamed) || slices.ContainsFunc(limits, func(l string) bool { return slices.Contains(r.limits, l) })
 }
 
 // removal is the progress of ending all assignments of a domain.
 type removal struct {
 	*removing
-	told   *changes
-	counts map[adminv1.ChangeOutcome]int
+	printed *changes
+	counts  map[adminv1.ChangeOutcome]int
 	// blocked is how many assignments keep a block.
 	blocked int
 }
 
 // removeAll ends parts of all assignments of the domain, page by page, and prints their
 // number. A dry run, and one with JSON output, prints each.
-func (r *removing) removeAll(cmd *cobra.Command, a dial.Admin, told *changes) error {
-	done := removal{removing: r, told: told, counts: make(map[adminv1.ChangeOutcome]int)}
+func (r *removing) removeAll(cmd *cobra.Command, a dial.Admin, p *changes) error {
+	done := removal{removing: r, printed: p, counts: make(map[adminv1.ChangeOutcome]int)}
 	var failed error
 	list := &adminv1.ListAssignmentsRequest{Domain: r.domain}
-	if !told.how.dryRun {
-		// What comes before it is then listed, and what comes after it lacks the parts.
-		if err := r.removeRest(cmd.Context(), a, told); err != nil {
-			return err
-		}
-	}
 	err := dial.EachPage(cmd.Context(), a, list, func(page []*adminv1.Assignment, _ bool) error {
 		// Few at a time, so that no answer is too long.
 		for batch := range slices.Chunk(done.patches(page), maxAnswered) {
-			answer, err := sendPatches(cmd.Context(), a, batch, told.how)
+			results, err := sendPatches(cmd.Context(), a, batch, p.how)
 			if err != nil {
 				failed = err
 				return err
 			}
-			if err := done.add(batch, answer); err != nil {
+			if err := done.add(batch, results); err != nil {
 				return err
 			}
 		}
@@ -222,8 +221,8 @@ func (r *removing) removeAll(cmd *cobra.Command, a dial.Admin, told *changes) er
 	if err != nil && failed == nil {
 		return err
 	}
-	if !told.asJSON {
-		if err := done.tell(); err != nil {
+	if !p.asJSON {
+		if err := done.print(); err != nil {
 			return err
 		}
 	}
@@ -231,32 +230,13 @@ func (r *removing) removeAll(cmd *cobra.Command, a dial.Admin, told *changes) er
 		return fmt.Errorf("%w\nnot all of it was done; run it again", failed)
 	}
 	dial.TellUnknownDomain(cmd, a, r.domain)
-	return told.end()
-}
-
-// removeRest ends the parts of what may be brought back by a daemon that was stopped
-// while Redis lost assignments.
-func (r *removing) removeRest(ctx context.Context, a dial.Admin, told *changes) error {
-	patch := r.patch(nil)
-	patch.RestOfDomain = true
-	answer, err := sendPatches(ctx, a, []*adminv1.AssignmentPatch{patch}, told.how)
-	if err != nil {
-		return err
-	}
-	told.lacking.add(answer)
-	for _, c := range answer.GetChanges() {
-		// An older daemon, which refuses it, brings back everything.
-		if o := c.GetOutcome(); !succeeded(o) && o != adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED {
-			return errors.New(cmp.Or(c.GetError(), "the store did not answer for all of it; run it again"))
-		}
-	}
-	return nil
+	return p.end()
 }
 
 // patches returns the changes that end the parts of the assignments of a page.
 func (r *removal) patches(page []*adminv1.Assignment) (patches []*adminv1.AssignmentPatch) {
 	for _, found := range page {
-		if found.GetBlocked() && !r.blocks {
+		if has, _ := assigntext.Parts(found); !r.blocks && slices.Contains(has, adminv1.Part_PART_BLOCK) {
 			r.blocked++
 		}
 		if r.hasSome(found) {
@@ -267,12 +247,11 @@ func (r *removal) patches(page []*adminv1.Assignment) (patches []*adminv1.Assign
 }
 
 // add counts the results of a batch, and prints those that are not just counted.
-func (r *removal) add(batch []*adminv1.AssignmentPatch, answer answer) error {
-	r.told.lacking.add(answer)
-	for i, c := range answer.GetChanges() {
+func (r *removal) add(batch []*adminv1.AssignmentPatch, results []*adminv1.AssignmentChange) error {
+	for i, c := range results {
 		r.counts[c.GetOutcome()]++
-		if r.told.how.dryRun || r.told.asJSON || !succeeded(c.GetOutcome()) {
-			if err := r.told.tell(r.domain, batch[i].GetAssignment().GetEntries(), c); err != nil {
+		if r.printed.how.dryRun || r.printed.asJSON || !succeeded(c.GetOutcome()) {
+			if err := r.printed.print(r.domain, batch[i].GetAssignment().GetEntries(), c); err != nil {
 				return err
 			}
 		}
@@ -280,10 +259,10 @@ func (r *removal) add(batch []*adminv1.AssignmentPatch, answer answer) error {
 	return nil
 }
 
-// tell prints how many assignments ended.
-func (r *removal) tell() error {
+// print prints how many assignments ended.
+func (r *removal) print() error {
 	ended := "ended"
-	if r.told.how.dryRun {
+	if r.printed.how.dryRun {
 		ended = "would end"
 	}
 	text := fmt.Sprintf("%s of %s %s", yamlfile.Plural(int64(r.counts[adminv1.ChangeOutcome_CHANGE_OUTCOME_DELETED]), "assignment"), yamlfile.Printable(r.domain), ended)
@@ -293,6 +272,6 @@ func (r *removal) tell() error {
 	if r.blocked > 0 {
 		text += fmt.Sprintf("; %s left, which --blocks ends", yamlfile.Plural(int64(r.blocked), "block"))
 	}
-	_, err := fmt.Fprintln(r.told.out, text)
+	_, err := fmt.Fprintln(r.printed.out, text)
 	return err
 }

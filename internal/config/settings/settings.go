@@ -85,6 +85,10 @@ type Assignments struct {
 	Max int
 	// MaxRecords is how many records of changes are kept, 1,000 to 10 million.
 	MaxRecords int
+	// ReliefTimes is how many times the number in force the role support may give as
+	// relief, 0 (none) to 100, and ReliefFor for how long, 1 second to 31 days.
+	ReliefTimes int64
+	ReliefFor   time.Duration
 }
 
 // XDS says which server limits come from.

@@ -46,7 +46,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		Memory: Memory{MaxKeys: 1_000_000, WhenFull: "allow"},
 		Redis: Redis{Mode: "single", Addresses: []string{"127.0.0.1:6379"}, Prefix: "rl", HashTags: 32, Timeout: 100 * time.Millisecond,
 			Batch: Batch{Size: 1000, InFlight: 1, Queue: 10_000}, DenialMemory: time.Second, DenialBytes: 16 << 20, MaxClockSkew: 10 * time.Second},
-		Assignments: Assignments{Path: "/var/lib/ratelimitd/assignments.db", Max: 1_000_000, MaxRecords: 100_000},
+		Assignments: Assignments{Path: "/var/lib/ratelimitd/assignments.db", Max: 1_000_000, MaxRecords: 100_000, ReliefTimes: 2, ReliefFor: 24 * time.Hour},
 		Failure:     Failure{Mode: bucket.FailLocal, Health: "serving"},
 		GRPC:        GRPC{Address: ":8081", MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 10 * time.Second, MaxDescriptors: 100, MaxEntries: 32, MaxBytes: 1 << 20, MaxTakes: 1000},
 		HTTP:        HTTP{Address: ":8080"},
@@ -152,14 +152,17 @@ func otherValue(t *testing.T, d setting, i int) string {
 		}
 		return "true"
 	case d.word == "integer":
-		if d.name == "grpc.max_entries" {
+		switch d.name {
+		case "grpc.max_entries":
 			return fmt.Sprint(500 + i)
+		case "assignments.relief_times":
+			return fmt.Sprint(50 + i)
 		}
 		if n, err := strconv.Atoi(d.byDefault); err == nil && n >= 1<<20 { // bytes
 			return fmt.Sprint(n + i)
 		}
 		return fmt.Sprint(2000 + i)
-	case d.name == "redis.max_clock_skew", d.name == "api.max_settle_within":
+	case d.name == "redis.max_clock_skew", d.name == "api.max_settle_within", d.name == "assignments.relief_for":
 		return fmt.Sprintf("%ds", 20+i)
 	case d.word == "duration":
 		return fmt.Sprintf("%dms", 200+i)

@@ -111,6 +111,8 @@ func sections() []section {
 			{"assignments.cache_path", pathKind, "", "a snapshot of those in Redis"},
 			{"assignments.max", integers(1, 10_000_000), "1000000", "assignments at most"},
 			{"assignments.max_records", integers(1000, 10_000_000), "100000", "records of changes at most"},
+			{"assignments.relief_times", integers(0, 100), "2", "relief by support, in times the number"},
+			{"assignments.relief_for", durations(time.Second, 31*24*time.Hour), "24h", "how long it lasts at most"},
 		}},
 		{"gRPC port", []setting{
 			{"grpc.address", listenKind, ":8081", "where gRPC listens"},

@@ -9,6 +9,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the script
 	"errors"
@@ -78,9 +79,7 @@ type Line struct {
 // New returns a line on the servers that conn reaches. conn belongs to the caller, who
 // closes it after Run has ended.
 func New(conn *redisconn.Conn, o Options) *Line {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}

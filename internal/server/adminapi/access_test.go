@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
@@ -104,6 +105,20 @@ var adminMethods = []struct {
 		}}}})
 		return err
 	}, method: "POST", path: "/assignments", body: `{"puts":[{"assignment":{"domain":"api","entries":[{"key":"user","value":"x"}],"blocked":true}}]}`, roles: 1},
+	{name: "PatchAssignments", call: func(ctx context.Context, c adminv1.AdminServiceClient) error {
+		r, err := c.PatchAssignments(ctx, &adminv1.PatchAssignmentsRequest{Patches: []*adminv1.AssignmentPatch{{Assignment: &adminv1.Assignment{
+			Domain: "api", Entries: []*ratelimitv1.Entry{{Key: "user", Value: "x"}}, Numbers: []*adminv1.AssignedNumbers{{Limit: "u", Requests: 6}},
+			Until: timestamppb.New(servertest.Midnight.Add(time.Hour)),
+		}}}})
+		if err == nil && r.GetChanges()[0].GetError() != "" {
+			err = errors.New(r.GetChanges()[0].GetError())
+		}
+		return err
+	}, method: "PATCH", path: "/assignments", body: `{"patches":[{"assignment":{"domain":"api","entries":[{"key":"user","value":"x"}],"numbers":[{"limit":"u","requests":6}],"until":"2026-01-01T01:00:00Z"}}]}`, roles: 2},
+	{name: "UndoAssignment", call: func(ctx context.Context, c adminv1.AdminServiceClient) error {
+		_, err := c.UndoAssignment(ctx, &adminv1.UndoAssignmentRequest{Domain: "api", Entries: []*ratelimitv1.Entry{{Key: "user", Value: "kept"}}, DryRun: true})
+		return err
+	}, method: "POST", path: "/assignment/undo", body: `{"domain":"api","entries":[{"key":"user","value":"kept"}],"dry_run":true}`, roles: 1},
 	{name: "GetAssignment", call: func(ctx context.Context, c adminv1.AdminServiceClient) error {
 		_, err := c.GetAssignment(ctx, &adminv1.GetAssignmentRequest{Domain: "api", Entries: []*ratelimitv1.Entry{{Key: "user", Value: "kept"}}})
 		return err
@@ -661,7 +676,7 @@ func TestWatchesMayLeaveWhileRecordsCome(t *testing.T) {
 		changes.Go(func() {
 			for range 20 {
 				c := servertest.Blocking("kept")
-				c.Assignment.Reason = strings.Repeat(string("ab"[i%2]), assign.MaxText)
+				c.Set[0].Reason = strings.Repeat(string("ab"[i%2]), assign.MaxText)
 				f.Put(c)
 			}
 		})
@@ -716,7 +731,7 @@ func TestWatchesAreBoundedAndEnd(t *testing.T) {
 	asynctest.Eventually(t, "the watches' end", func() bool {
 		for i := range 100 {
 			c := servertest.Blocking("kept")
-			c.Assignment.Reason = strings.Repeat(string("ab"[i%2]), assign.MaxText) // each is a change
+			c.Set[0].Reason = strings.Repeat(string("ab"[i%2]), assign.MaxText) // each is a change
 			f.Put(c)
 		}
 		return f.Watches.Load() == 0

@@ -37,6 +37,8 @@ type Options struct {
 	// Assignments keeps the assignments, and the record of changes. Without it there
 	// are none, and methods about them are UNIMPLEMENTED.
 	Assignments assign.Store
+	// Relief bounds what the role support may change.
+	Relief Relief
 	// Daemons returns the daemons that share the store, the ID of this one, and the time
 	// of that list, on their clock.
 	Daemons func(context.Context) (_ []fleet.Daemon, self string, at time.Time, _ error)

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -171,14 +170,15 @@ func TestWrongAssignmentsAreRefusedOneByOne(t *testing.T) {
 		{`{"domain":"api"}`, "entries: found 0; allowed: 1 to 16"},
 		{`{"domain":"api","entries":[{"value":"x"}]}`, "entries[0].key: found an empty text"},
 		{`{"domain":"api","entries":[{"key":"user","value":"` + strings.Repeat("x", 1024) + `"}],"blocked":true}`, "found 1031 bytes; allowed: at most 1024"},
-		{`{"domain":"api","entries":[{"key":"user"}]}`, "assignment: found none of plan, numbers, calendar, unlimited and blocked"},
-		{`{"domain":"api","entries":[{"key":"user"}],"blocked_until":"2027-01-01T00:00:00Z","plan":"pro"}`, "blocked_until: found it without blocked"},
-		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"blocked_until":"2025-12-31T00:00:00Z"}`, "blocked_until: found 2025-12-31T00:00:00Z; allowed: a moment to come"},
-		{`{"domain":"api","entries":[{"key":"user"}],"unlimited":true,"plan_until":"2027-01-01T00:00:00Z"}`, "plan_until: found it without plan"},
-		{`{"domain":"api","entries":[{"key":"user"}],"numbers":[{"limit":"burst","until":"2025-01-01T00:00:00Z"}]}`, "numbers[0].until: found 2025-01-01T00:00:00Z; allowed: a moment to come"},
+		{`{"domain":"api","entries":[{"key":"user"}]}`, "assignment: found no part to set or to remove"},
+		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"until":"2027-01-01T00:00:00Z"}`, "until: found one; allowed: none, since a put says what has no end: a patch puts a layer on top"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"reason":"` + long + `"}`, "reason: found 257 bytes"},
 		{`{"domain":"api","entries":[{"key":"user"}],"plan":"` + long + `"}`, "plan: found 257 bytes"},
 		{`{"domain":"api","entries":[{"key":"user"}],"blocked":true,"until":"2025-12-31T00:00:00Z"}`, "until: found 2025-12-31T00:00:00Z; allowed: a moment to come"},
+		{`{"domain":"api","entries":[{"key":"user"}],"temporary":[{"blocked":true,"until":"2025-12-31T00:00:00Z"}]}`, "temporary[0].until: found 2025-12-31T00:00:00Z; allowed: a moment to come"},
+		{`{"domain":"api","entries":[{"key":"user"}],"temporary":[{"blocked":true}]}`, "temporary[0].until: found none; allowed: a moment to come"},
+		{`{"domain":"api","entries":[{"key":"user"}],"temporary":[{"until":"2027-01-01T00:00:00Z"}]}`, "temporary[0]: found no part that would end; allowed: one or more"},
+		{`{"domain":"api","entries":[{"key":"user"}],"temporary":[{"plan":"pro","until":"2027-01-01T00:00:00Z"}]}`, `plan: found "pro"; no rule that user=`},
 		{`{"domain":"apu","entries":[{"key":"user"}],"blocked":true}`, `domain: found "apu"; there is none of this name (api?)`},
 		{`{"domain":"api","entries":[{"key":"tenant"}],"plan":"prp"}`, `plan: found "prp" (pro?); allowed: free, pro`},
 		{`{"domain":"api","entries":[{"key":"usr"}],"unlimited":true}`, "entries: found usr=, which match no rule"},
@@ -194,7 +194,7 @@ func TestWrongAssignmentsAreRefusedOneByOne(t *testing.T) {
 		{`{"domain":"api","entries":[{"key":"user"}],"numbers":[{"limit":"burst","requests":1,"period":"0.0001s"}]}`, "numbers[0].period: found 100µs; allowed: 1ms to 366 days"},
 		{`{"domain":"api","entries":[{"key":"user"}],"numbers":[{"limit":"daily","requests":1},{"limit":"burst","period":"0.0001s"}]}`, "numbers[1].period: found 100µs"},
 		{`{"domain":"api","entries":[{"key":"user"}],"plan":"pro"}`, `plan: found "pro"; no rule that user= matches, or that is below it, has plans`},
-		{`{"domain":"api","entries":[{"key":"tenant","value":"x"},{"key":"route"}],"numbers":[{"requests":1}]}`, "numbers: found them without a plan; the rule tenant / route has no plan for whoever has none assigned, so name one of free, pro beside them"},
+		{`{"domain":"api","entries":[{"key":"tenant","value":"x"},{"key":"route"}],"numbers":[{"requests":1}]}`, "numbers: found them without a plan; the rule tenant / route has no plan for a subject without one, so name one of free, pro beside them"},
 		{`{"domain":"api","entries":[{"key":"tenant","value":"x"},{"key":"route"}],"plan":"pro","numbers":[{"requests":1}]}`, "the rule tenant / route (plan pro) is unlimited"},
 		{`{"domain":"api","entries":[{"key":"user"}],"numbers":[{"limit":"burst","requests":1,"period":"-1s"}]}`, "numbers[0].period: found "},
 		{`{"domain":"api","entries":[{"key":"user","value":"free"}],"numbers":[{"requests":1}]}`, "the rule user=free is unlimited"},
@@ -229,7 +229,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	blocked := servertest.Blocking("x")
-	blocked.Assignment.Entries[0].Key = "tenant"
+	blocked.Entries[0].Key = "tenant"
 	f.Put(blocked)
 	reason := `"reason":"` + strings.Repeat("r", 256) + `"`
 	for _, c := range []struct {
@@ -241,7 +241,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 		{"2", `"plan":"pro"`, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT},
 		{"none", `"plan":"pro"`, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT},
 		{"", `"blocked":true,` + reason, adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED},
-		{"", `"blocked":true,"until":"2026-02-01T00:00:00Z",` + reason, adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED},
+		{"", `"blocked":true,"temporary":[{"plan":"pro","until":"2026-02-01T00:00:00Z"}],` + reason, adminv1.ChangeOutcome_CHANGE_OUTCOME_REPLACED},
 		{"", `"plan":"none"`, adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED},
 	} {
 		if got := put(c.ifMatch, c.assignment); got.GetOutcome() != c.want {
@@ -293,9 +293,9 @@ func TestOneAssignmentHasAVersionOverHTTP(t *testing.T) {
 		{"GET", "/assignment?domain=api&domain=b&entry=a", "", nil, 400, "domain: found it 2 times", ""},
 		{"GET", "/assignments?page_size=x", "", nil, 400, "page_size: found", ""},
 		{"GET", "/assignments?page_size=10001", "", nil, 400, "allowed: 1 to 10000, or 0 for 1000", ""},
-		{"GET", "/assignments?page_token=*", "", nil, 400, `{"error":"page_token: found what is none; allowed: `, ""},
-		{"GET", "/audit?page_token=*", "", nil, 400, `{"error":"page_token: found what is none; allowed: `, ""},
-		{"GET", "/audit?page_token=YWJj", "", nil, 400, `{"error":"page_token: found what is none; allowed: `, ""},
+		{"GET", "/assignments?page_token=*", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `, ""},
+		{"GET", "/audit?page_token=*", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `, ""},
+		{"GET", "/audit?page_token=YWJj", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `, ""},
 		{"DELETE", at + "&reason=%00", "", nil, 400, `reason: found \"\\x00\"; allowed: `, ""},
 		{"GET", "/assignments?blocked=yes", "", nil, 400, "allowed: true or false", ""},
 		{"GET", "/audit?entry=a=b", "", nil, 400, "without a domain", ""},
@@ -429,8 +429,8 @@ func TestPagesOfTheAuditAreNoLongerThanCallersRead(t *testing.T) {
 	var changes []assign.Change
 	for i := range records {
 		c := servertest.Blocking(fmt.Sprintf("%04d%s", i%2, strings.Repeat("u", 990)))
-		c.Assignment.Reason = fmt.Sprintf("%04d%s", i, c.Assignment.Reason[4:]) // each is a change
-		c.Assignment.By = strings.Repeat("b", assign.MaxText)
+		c.Set[0].Reason = fmt.Sprintf("%04d%s", i, c.Set[0].Reason[4:]) // each is a change
+		c.Set[0].By = strings.Repeat("b", assign.MaxText)
 		changes = append(changes, c)
 	}
 	if _, err := f.Store.Apply(t.Context(), changes); err != nil {
@@ -559,61 +559,6 @@ func TestChangesAreRefusedWhileAssignmentsAreNotLoaded(t *testing.T) {
 	servertest.ReadMessage[adminv1.PutAssignmentsResponse](t, d.AskAdmin("POST", "/assignments", "run", many), 200)
 }
 
-// A caller says how long it waits, and is told what is not known then.
-func TestChangesWaitNoLongerThanTheirCallersWant(t *testing.T) {
-	t.Parallel()
-	d, f := startAssigning(t)
-	f.Lacks = 6500 * time.Millisecond
-	const at, subject = "/assignment?domain=api&entry=user=x", `"domain":"api","entries":[{"key":"user","value":"x"}]`
-	request := map[string]func(maxWait string) servertest.Page{
-		"PUT": func(maxWait string) servertest.Page {
-			return d.AskAdmin("PUT", at+"&max_wait="+maxWait, "run", `{"blocked":true}`)
-		},
-		"PATCH": func(maxWait string) servertest.Page {
-			return d.AskAdmin("PATCH", at+"&max_wait="+maxWait, "run", `{"unlimited":true}`)
-		},
-		"DELETE": func(maxWait string) servertest.Page { return d.AskAdmin("DELETE", at+"&max_wait="+maxWait, "run", "") },
-		"POST": func(maxWait string) servertest.Page {
-			return d.AskAdmin("POST", "/assignments", "run", `{"max_wait":"`+maxWait+`","puts":[{"assignment":{`+subject+`,"blocked":true}}]}`)
-		},
-		"PATCH of several": func(maxWait string) servertest.Page {
-			return d.AskAdmin("PATCH", "/assignments", "run", `{"max_wait":"`+maxWait+`","patches":[{"assignment":{`+subject+`,"blocked":true}}]}`)
-		},
-		"reset": func(maxWait string) servertest.Page {
-			return d.AskAdmin("POST", "/reset", "run", `{"max_wait":"`+maxWait+`",`+subject+`}`)
-		},
-	}
-	for name, ask := range request {
-		for maxWait, want := range map[string]time.Duration{"0s": 0, "0.300s": 300 * time.Millisecond, "10s": 10 * time.Second} {
-			p := ask(maxWait)
-			got := *f.MaxWait.Load()
-			if p.Code/100 != 2 || !strings.Contains(p.Body, `"unknown_for":"6.500s"`) || len(got) != 1 || got[0] != assign.MaxWait(want) {
-				t.Errorf("%s with %s: %v, %d %s", name, maxWait, got, p.Code, p.Body)
-			}
-		}
-		before := len(f.Recorded())
-		for _, maxWait := range []string{"300s", "10.001s", "-1s"} {
-			if p := ask(maxWait); p.Code != 400 || !strings.Contains(p.Body, "max_wait: found ") || !strings.Contains(p.Body, "allowed: 0s to 10s, or none") {
-				t.Errorf("%s with %s: %d %s", name, maxWait, p.Code, p.Body)
-			}
-		}
-		if p := ask("soon"); p.Code != 400 {
-			t.Errorf("%s: %d %s", name, p.Code, p.Body)
-		}
-		if n := len(f.Recorded()); n != before {
-			t.Errorf("%s: %d records, want %d: it was done all the same", name, n, before)
-		}
-	}
-	f.Lacks = 0
-	p := d.AskAdmin("PUT", at, "run", `{"blocked":true}`)
-	if got := *f.MaxWait.Load(); p.Code/100 != 2 || len(got) > 0 || strings.Contains(p.Body, "unknown_for") {
-		t.Errorf("without max_wait: %v, %d %s", got, p.Code, p.Body)
-	}
-	if p := d.AskAdmin("PUT", at+"&max_wait=5m", "run", `{"blocked":true}`); p.Code != 400 || !strings.Contains(p.Body, "max_wait: found 5m0s; allowed: 0s to 10s, or none") {
-		t.Errorf("5m: %d %s", p.Code, p.Body)
-	}
-}
-
 func TestDaemonsAreListed(t *testing.T) {
 	t.Parallel()
 	alone, _ := startAssigning(t)
@@ -621,7 +566,7 @@ func TestDaemonsAreListed(t *testing.T) {
 	if len(r.GetDaemons()) != 1 || !r.GetSameRules() || !r.GetDaemons()[0].GetSelf() || r.GetDaemons()[0].GetVersion() != "v0.0.0-test" || r.GetDaemons()[0].GetRules() != alone.Live.Rules().Fingerprint() {
 		t.Errorf("got %v", r)
 	}
-	two, f := startAssigning(t, func(o *server.Options) {
+	two, _ := startAssigning(t, func(o *server.Options) {
 		o.Admin.Daemons = func(context.Context) ([]fleet.Daemon, string, time.Time, error) {
 			return []fleet.Daemon{{ID: "a", Address: "host-a", Rules: "1", HashTags: 32, StateFormat: 1, Reads: []int{1, 2}}, {ID: "b", Address: "host-b", Rules: "2"}}, "b", time.Unix(7, 0), nil
 		}
@@ -630,11 +575,6 @@ func TestDaemonsAreListed(t *testing.T) {
 	if len(r.GetDaemons()) != 2 || r.GetSameRules() || r.GetDaemons()[0].GetSelf() || !r.GetDaemons()[1].GetSelf() ||
 		r.GetAt().GetSeconds() != 7 || r.GetDaemons()[0].GetHashTags() != 32 || r.GetDaemons()[0].GetStateFormat() != 1 || len(r.GetDaemons()[0].GetReads()) != 2 {
 		t.Errorf("got %v", r)
-	}
-	f.Pending = []string{"a", "gone"}
-	changed := servertest.ReadMessage[adminv1.PutAssignmentsResponse](t, two.AskAdmin("PUT", "/assignment?domain=api&entry=user=x", "run", `{"blocked":true}`), 201)
-	if p := changed.GetPending(); len(p) != 2 || p[0].GetAddress() != "host-a" || p[1].GetId() != "gone" {
-		t.Errorf("pending: %v", p)
 	}
 }
 
@@ -691,7 +631,7 @@ func TestPutsWhoseAnswerIsTooLongAreNotMade(t *testing.T) {
 	for i := range 1000 { // of the longest kind
 		request.Puts = append(request.Puts, &adminv1.PutAssignment{Assignment: &adminv1.Assignment{
 			Domain: "api", Entries: []*ratelimitv1.Entry{{Key: "user", Value: fmt.Sprintf("%04d%s", i, strings.Repeat("v", 1000))}},
-			Numbers: numbers, Reason: strings.Repeat("r", 256), Until: timestamppb.New(servertest.Midnight.Add(time.Hour)),
+			Numbers: numbers, Reason: strings.Repeat("r", 256),
 		}})
 	}
 	ctx, cancel := context.WithTimeout(servertest.WithToken(t.Context(), "run"), servertest.Patience)
@@ -732,7 +672,7 @@ func FuzzAdminJSON(f *testing.F) {
 	members, _, _ := servertest.WithMembers(f, servertest.SomeMembers())
 	handler := newAPI(f, servertest.NewOptions(f, adminLimits, members, servertest.WithAssignments(servertest.NewAssignments(f))))
 	f.Add("POST", "/assignments", `{"puts":[{"if_match":"none","assignment":{"domain":"api","entries":[{"key":"user"}],"blocked":true}}],"dry_run":true}`)
-	f.Add("PUT", "/assignment?domain=api&entry=user=x&dry_run=true", `{"numbers":[{"limit":"burst","period":"1s"}],"until":"2026-02-01T00:00:00Z"}`)
+	f.Add("PUT", "/assignment?domain=api&entry=user=x&dry_run=true", `{"numbers":[{"limit":"burst","period":"1s"}],"temporary":[{"plan":"x","until":"2026-02-01T00:00:00Z"}]}`)
 	f.Add("GET", "/rules?domain=api&path=user", "")
 	f.Add("GET", "/assignments?prefix=u&page_token=AA", "")
 	f.Add("GET", "/audit?domain=api&entry=%ff", "")

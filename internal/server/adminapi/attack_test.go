@@ -59,7 +59,7 @@ func TestAClockThatJumpsAtTheEndOfAnAssignment(t *testing.T) {
 	d, f := startAssigning(t)
 	const at = "/assignment?domain=api&entry=user=x"
 	end := d.Clock.Time().Add(time.Hour)
-	p := d.AskAdmin("PUT", at, "run", fmt.Sprintf(`{"blocked":true,"blocked_until":%q}`, end.UTC().Format(time.RFC3339Nano)))
+	p := d.AskAdmin("PATCH", at, "run", fmt.Sprintf(`{"blocked":true,"until":%q}`, end.UTC().Format(time.RFC3339Nano)))
 	if p.Code != 201 {
 		t.Fatalf("%d %s", p.Code, p.Body)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -48,7 +49,7 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 	if err := accounts.ConnectionOf(ctx).Reserve(ctx, recordsCost); err != nil {
 		return nil, err
 	}
-	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: entriesOf(r.GetEntries()), After: after}
+	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: assignmsg.Entries(r.GetEntries()), After: after}
 	size := pageSum{}
 	for {
 		q.Max = min(left, recordsAtATime)
@@ -58,7 +59,7 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 		}
 		last := q.After
 		for i := range records {
-			shown := showRecord(&records[i])
+			shown := assignmsg.ShowRecord(&records[i])
 			if !size.fits(shown) {
 				return &adminv1.ListAuditResponse{NextPageToken: pageToken(last)}, nil
 			}

@@ -22,6 +22,8 @@ import (
 // right is what a method needs, as the comments of the service say.
 type right struct {
 	role access.Role
+	// all is the role that may do all of it, if those below may do a part.
+	all access.Role
 	// does says in plain words what the method does. Users of the command line know no
 	// methods.
 	does string
@@ -40,10 +42,11 @@ var rights = map[string]right{
 	"Inspect":          {role: access.Support, does: "inspect", isLong: true, local: true},
 	"Reset":            {role: access.Support, does: "reset", changes: true},
 	"PutAssignments":   {role: access.Operator, does: "assign or block", changes: true},
-	"PatchAssignments": {role: access.Operator, does: "change assignments", changes: true},
+	"PatchAssignments": {role: access.Support, all: access.Operator, does: "change assignments", changes: true}, // a part: see mayRelieve
 	"GetAssignment":    {role: access.Viewer, does: "see assignments"},
 	"ListAssignments":  {role: access.Viewer, does: "see assignments", isLong: true},
 	"DeleteAssignment": {role: access.Operator, does: "end an assignment or a block", changes: true},
+	"UndoAssignment":   {role: access.Operator, does: "undo a change of an assignment", changes: true},
 	"WatchAssignments": {role: access.Viewer, does: "watch assignments"},
 	"ListDaemons":      {role: access.Viewer, does: "list daemons"},
 	"ListAudit":        {role: access.Viewer, does: "read the audit", isLong: true},
@@ -121,7 +124,7 @@ func mayStill(ctx context.Context, method string) error {
 
 func lacksRole(member *access.Member, method string) error {
 	needs := rightFor(method)
-	return status.Errorf(codes.PermissionDenied, "to %s takes the role %s, and %q has the role %s (admin.tokens_file)", needs.does, needs.role, member.Name, member.Role)
+	return status.Errorf(codes.PermissionDenied, "to %s takes the role %s, and %q has the role %s (admin.tokens_file)", needs.does, max(needs.role, needs.all), member.Name, member.Role)
 }
 
 // mayCall returns why a caller may not call a method, which it logs, or nil.

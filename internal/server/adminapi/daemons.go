@@ -5,10 +5,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -31,21 +29,12 @@ func ShowDaemon(d *fleet.Daemon, self string) *adminv1.Daemon {
 	m := &adminv1.Daemon{
 		Id: d.ID, Address: d.Address, Version: d.Version, Rules: d.Rules,
 		Started: timestamppb.New(d.Started), Seen: timestamppb.New(d.Seen), Self: d.ID == self,
-		HashTags: uint32(d.HashTags), StateFormat: uint32(d.StateFormat), TimeZones: d.Zones,
+		HashTags: uint32(d.HashTags), StateFormat: uint32(d.StateFormat), TimeZones: d.Zones, Change: d.Change,
 	}
 	for _, format := range d.Reads {
 		m.Reads = append(m.Reads, uint32(format))
 	}
 	return m
-}
-
-// showReached returns the daemons that a change may not have reached, and for how long
-// there may be more.
-func (a *API) showReached(ctx context.Context, r assign.Reached) (pending []*adminv1.Daemon, unknownFor *durationpb.Duration) {
-	if r.Lacks > 0 {
-		unknownFor = durationpb.New(r.Lacks)
-	}
-	return a.pending(ctx, r.Pending), unknownFor
 }
 
 // pending returns the daemons with these IDs. For those that the register no longer knows

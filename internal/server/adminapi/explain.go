@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/explain"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -59,7 +60,7 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 	if err != nil {
 		return nil, err
 	}
-	x, err := explain.Subject(ctx, a.Decider, r.GetDomain(), entriesOf(r.GetEntries()), r.GetId(), owner)
+	x, err := explain.Subject(ctx, a.Decider, r.GetDomain(), assignmsg.Entries(r.GetEntries()), r.GetId(), owner)
 	if err != nil {
 		return nil, unexplained(err)
 	}
@@ -113,7 +114,7 @@ func explainResponse(x *explain.Explanation, now time.Time) *adminv1.ExplainResp
 
 func explainedDescriptor(d *explain.Descriptor, now time.Time) *adminv1.ExplainedDescriptor {
 	m := &adminv1.ExplainedDescriptor{
-		Entries: showEntries(d.Entries),
+		Entries: assignmsg.ShowEntries(d.Entries),
 		// The values of both are the same, in the same order; those of a miss and a source too.
 		Verdict: adminv1.Verdict(d.Verdict),
 		Depth:   uint32(d.Depth),
@@ -125,7 +126,7 @@ func explainedDescriptor(d *explain.Descriptor, now time.Time) *adminv1.Explaine
 		m.Plan = d.Plan.Plan
 	}
 	for _, a := range d.Assignments {
-		m.Assignments = append(m.Assignments, &adminv1.ExplainedAssignment{Assignment: showAssignment(a.Assignment), Applies: a.Applies})
+		m.Assignments = append(m.Assignments, &adminv1.ExplainedAssignment{Assignment: assignmsg.Show(a.Assignment), Applies: a.Applies})
 	}
 	for i := range d.Limits {
 		m.Limits = append(m.Limits, explainedLimit(&d.Limits[i], now))

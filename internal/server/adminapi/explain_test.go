@@ -82,8 +82,8 @@ descriptors:
   plan: free
 `)
 	d.Assigned.Put(&assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "x"}}}, Terms: assign.Terms{Plan: "pro"},
-		Reason: "paid", By: "ops", At: 1e15, ETag: "7",
+		Subject: assign.Subject{Domain: "d", Entries: []bucket.Entry{{Key: "tenant", Value: "x"}}},
+		Base:    assign.Layer{Terms: assign.Terms{Plan: "pro"}, Reason: "paid", By: "ops", At: 1e15}, ETag: "7",
 	})
 	file := d.Live.Rules().Domain("d").File
 	got, err := apiOn(d).Explain(context.Background(), &adminv1.ExplainRequest{Take: take("d", "user=x:4", "tenant=x", "uzer=y")})

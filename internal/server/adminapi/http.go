@@ -44,6 +44,7 @@ func (a *API) Routes() map[string]http.HandlerFunc {
 		"PUT " + prefix + "/assignment":        changeOne(a, "PutAssignments", readPutAssignment, a.PutAssignments),
 		"PATCH " + prefix + "/assignment":      changeOne(a, "PatchAssignments", readPatchAssignment, a.PatchAssignments),
 		"DELETE " + prefix + "/assignment":     route(a, "DeleteAssignment", readDeleteAssignment, a.deleteOne),
+		"POST " + prefix + "/assignment/undo":  route(a, "UndoAssignment", readBody[adminv1.UndoAssignmentRequest], a.undoOne),
 		"GET " + prefix + "/daemons":           route(a, "ListDaemons", readNothing[adminv1.ListDaemonsRequest], a.ListDaemons),
 		"GET " + prefix + "/audit":             listed(a, "ListAudit", readListAudit, a.listAudit, "records"),
 		"GET " + prefix + "/top":               route(a, "Top", readTop, a.Top),

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -80,16 +81,16 @@ func changeOne[Q any, A any, M interface {
 }
 
 func readPutAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PutAssignmentsRequest, error) {
-	q := readQuery(r, "domain", "entry", "dry_run", "strict", "max_wait")
-	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run"), Strict: q.flag("strict"), MaxWait: q.duration("max_wait")}
+	q := readQuery(r, "domain", "entry", "dry_run", "strict")
+	request := &adminv1.PutAssignmentsRequest{DryRun: q.flag("dry_run"), Strict: q.flag("strict")}
 	asked, match, err := readOne(w, r, q)
 	request.Puts = []*adminv1.PutAssignment{{Assignment: asked, IfMatch: match}}
 	return request, err
 }
 
 func readPatchAssignment(w http.ResponseWriter, r *http.Request) (*adminv1.PatchAssignmentsRequest, error) {
-	q := readQuery(r, "domain", "entry", "dry_run", "strict", "max_wait", "remove", "remove_limit")
-	request := &adminv1.PatchAssignmentsRequest{DryRun: q.flag("dry_run"), Strict: q.flag("strict"), MaxWait: q.duration("max_wait")}
+	q := readQuery(r, "domain", "entry", "dry_run", "strict", "remove", "remove_limit")
+	request := &adminv1.PatchAssignmentsRequest{DryRun: q.flag("dry_run"), Strict: q.flag("strict")}
 	patch := &adminv1.AssignmentPatch{Remove: q.parts("remove"), RemoveLimits: q.values["remove_limit"]}
 	asked, match, err := readOne(w, r, q)
 	patch.Assignment, patch.IfMatch = asked, match
@@ -117,7 +118,7 @@ func readOne(w http.ResponseWriter, r *http.Request, q *query) (asked *adminv1.A
 // must equal if it has one.
 func nameSubject(m *adminv1.Assignment, domain string, entries []*ratelimitv1.Entry) error {
 	same := (m.GetDomain() == "" || m.GetDomain() == domain) &&
-		(len(m.GetEntries()) == 0 || slices.Equal(entriesOf(m.GetEntries()), entriesOf(entries)))
+		(len(m.GetEntries()) == 0 || slices.Equal(assignmsg.Entries(m.GetEntries()), assignmsg.Entries(entries)))
 	if !same {
 		return endpoint.Invalid("the body: found other domain or entries than in the query; allowed: the same, or none")
 	}
@@ -143,19 +144,28 @@ func failureOf(c *adminv1.AssignmentChange) error {
 }
 
 func readDeleteAssignment(_ http.ResponseWriter, r *http.Request) (*adminv1.DeleteAssignmentRequest, error) {
-	q := readQuery(r, "domain", "entry", "max_wait", "reason", "part")
+	q := readQuery(r, "domain", "entry", "reason", "part")
 	match, err := ifMatch(r)
 	if q.err == nil {
 		q.err = err
 	}
 	return &adminv1.DeleteAssignmentRequest{
-		Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, MaxWait: q.duration("max_wait"), Reason: q.text("reason"), Part: choice(q, "part", parts),
+		Domain: q.text("domain"), Entries: q.entries(), IfMatch: match, Reason: q.text("reason"), Part: choice(q, "part", parts),
 	}, q.err
 }
 
 // deleteOne is DeleteAssignment, but fails if the change was not made.
 func (a *API) deleteOne(ctx context.Context, q *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
 	response, err := a.DeleteAssignment(ctx, q)
+	if err == nil {
+		err = failureOf(response.GetChange())
+	}
+	return response, err
+}
+
+// undoOne is UndoAssignment, but fails if the change was not taken back.
+func (a *API) undoOne(ctx context.Context, q *adminv1.UndoAssignmentRequest) (*adminv1.UndoAssignmentResponse, error) {
+	response, err := a.UndoAssignment(ctx, q)
 	if err == nil {
 		err = failureOf(response.GetChange())
 	}
@@ -173,7 +183,7 @@ func (a *API) getWatch(w http.ResponseWriter, r *http.Request) {
 			return q.err
 		}
 		if r.ContentLength != 0 {
-			// Over HTTP/1 nobody would notice that the caller has gone while a body is unread.
+			// Over HTTP/1 the end of the connection is not seen while a body is unread.
 			return endpoint.Invalid("the body: found one; allowed: none")
 		}
 		begin := func() error {

@@ -151,9 +151,9 @@ func TestEndsThatEndNothing(t *testing.T) {
 		if w := ask("tenant=acme"); len(w) != 0 {
 			t.Errorf("%s of what a rule is for: %q", method, w)
 		}
-		f.Put(assign.Change{Assignment: assign.Assignment{
-			Subject: assign.Subject{Domain: "api", Entries: []bucket.Entry{{Key: "tennant", Value: "acme"}}}, Terms: assign.Terms{Plan: "pro"},
-		}})
+		f.Put(assign.Change{
+			Subject: assign.Subject{Domain: "api", Entries: []bucket.Entry{{Key: "tennant", Value: "acme"}}}, Set: []assign.Layer{{Terms: assign.Terms{Plan: "pro"}}},
+		})
 		if w := ask("tennant=acme"); len(w) != 0 {
 			t.Errorf("%s of what is there: %q", method, w)
 		}
@@ -176,7 +176,7 @@ func TestBlocksWithoutARuleDoWhatTheWarningSays(t *testing.T) {
 	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
 	denying := servertest.Start(t, strings.Replace(adminLimits, "domain: api\n", "domain: api\nunmatched: deny\n", 1), members, servertest.WithAssignments(f))
 	made := servertest.ReadMessage[adminv1.PutAssignmentsResponse](t, denying.AskAdmin("PUT", "/assignment?"+subjectQuery("other=x"), "run", `{"blocked":true}`), 201).GetChanges()[0]
-	if w := made.GetWarnings(); len(w) == 0 || !strings.Contains(w[0], "whoever sends one all the same is denied already") {
+	if w := made.GetWarnings(); len(w) == 0 || !strings.Contains(w[0], "a request that sends one all the same is denied already") {
 		t.Errorf("the warnings are %q", w)
 	}
 }

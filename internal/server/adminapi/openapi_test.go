@@ -137,7 +137,7 @@ func TestAdminOpenAPIExamplesAreAccepted(t *testing.T) {
 			}
 			p := d.AskAdmin(strings.ToUpper(method), strings.TrimPrefix(path, "/admin/v1")+"?"+query.Encode(), "run", body)
 			doc.WantDescribed(t, fmt.Sprint(method, " ", path), o, p)
-			if p.Code >= 400 && p.Code != 404 && p.Code != 501 {
+			if p.Code >= 400 && p.Code != 404 && p.Code != 412 && p.Code != 501 { // 412: nothing to undo yet
 				t.Errorf("%s %s: %d %s", method, path, p.Code, p.Body)
 			}
 		}

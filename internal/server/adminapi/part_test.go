@@ -7,39 +7,45 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// spoken says an assignment in short, its moments in hours of the day.
+// spoken says an assignment in short: the base, then each layer with the hour of its end.
 func spoken(m *adminv1.Assignment) string {
-	var parts []string
-	add := func(text string, until *timestamppb.Timestamp) {
-		if until != nil {
-			text += fmt.Sprintf(" until %d", until.AsTime().Hour())
-		}
-		parts = append(parts, text)
+	var layers []string
+	if base := spokenParts(m); base != "" {
+		layers = append(layers, base)
 	}
+	for _, t := range m.GetTemporary() {
+		layers = append(layers, fmt.Sprintf("until %d %s", t.GetUntil().AsTime().Hour(), spokenParts(t)))
+	}
+	return strings.Join(layers, "; ")
+}
+
+func spokenParts(m interface {
+	GetPlan() string
+	GetNumbers() []*adminv1.AssignedNumbers
+	GetUnlimited() bool
+	GetBlocked() bool
+	GetCalendar() *adminv1.AssignedCalendar
+}) string {
+	var parts []string
 	if m.GetBlocked() {
-		add("blocked", m.BlockedUntil)
+		parts = append(parts, "blocked")
 	}
 	if m.GetUnlimited() {
-		add("unlimited", m.UnlimitedUntil)
+		parts = append(parts, "unlimited")
 	}
 	for _, n := range m.GetNumbers() {
-		add(fmt.Sprintf("%s=%d", n.GetLimit(), n.GetRequests()), n.Until)
+		parts = append(parts, fmt.Sprintf("%s=%d", n.GetLimit(), n.GetRequests()))
 	}
 	if c := m.GetCalendar(); c != nil {
-		add(strings.TrimSpace("starts "+c.GetStarts()+" "+c.GetTimeZone()), c.Until)
+		parts = append(parts, strings.TrimSpace("starts "+c.GetStarts()+" "+c.GetTimeZone()))
 	}
 	if m.GetPlan() != "" {
-		add("plan "+m.GetPlan(), m.PlanUntil)
-	}
-	if m.Until != nil {
-		parts = append(parts, fmt.Sprintf("all until %d", m.GetUntil().AsTime().Hour()))
+		parts = append(parts, "plan "+m.GetPlan())
 	}
 	return strings.Join(parts, ", ")
 }
@@ -47,39 +53,8 @@ func spoken(m *adminv1.Assignment) string {
 // at is a moment of the first day, as JSON.
 func at(hour int) string { return fmt.Sprintf(`"2026-01-01T%02d:00:00Z"`, hour) }
 
-// The rest of a domain has no entries, and loses parts alone. What is there stays.
-func TestRestOfADomain(t *testing.T) {
-	t.Parallel()
-	d, f := startAssigning(t)
-	f.Put(servertest.Blocking("x"))
-	for _, tc := range []struct {
-		patch, wrong string
-	}{
-		{patch: `"assignment":{"domain":"api"},"remove":["PART_TERMS","PART_BLOCK"]`},
-		{patch: `"assignment":{"domain":"gone"},"remove_limits":["hour"]`},
-		{patch: `"assignment":{"domain":""},"remove":["PART_BLOCK"]`, wrong: "domain: "},
-		{patch: `"assignment":{"domain":"api"}`, wrong: "rest_of_domain: "},
-		{patch: `"assignment":{"domain":"api"},"remove":["PART_BLOCK"],"if_match":"none"`, wrong: "rest_of_domain: "},
-		{patch: `"assignment":{"domain":"api","plan":"pro"},"remove":["PART_BLOCK"]`, wrong: "rest_of_domain: "},
-		{patch: `"assignment":{"domain":"api","entries":[{"key":"user","value":"x"}]},"remove":["PART_BLOCK"]`, wrong: "rest_of_domain: "},
-	} {
-		body := `{"patches":[{"rest_of_domain":true,` + tc.patch + `}]}`
-		c := servertest.ReadMessage[adminv1.PatchAssignmentsResponse](t, d.AskAdmin("PATCH", "/assignments", "run", body, "Content-Type", "application/json"), 200).GetChanges()[0]
-		want := adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED
-		if tc.wrong != "" {
-			want = adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED
-		}
-		if c.GetOutcome() != want || !strings.HasPrefix(c.GetError(), tc.wrong) || tc.wrong == "" && c.GetError() != "" {
-			t.Errorf("%s: %v, want %v, %q", tc.patch, c, want, tc.wrong)
-		}
-	}
-	if n := f.Table().Len(); n != 1 {
-		t.Errorf("%d assignments are in force, want 1", n)
-	}
-}
-
-// A patch changes the parts that it names, each with the end that is given, and a put
-// says the whole but the block.
+// A patch changes the parts that it names, of the base or with an end in a layer on top,
+// and a put says the whole base but the block.
 func TestPartsAreChangedOneByOne(t *testing.T) {
 	t.Parallel()
 	d, f := startAssigning(t)
@@ -92,19 +67,21 @@ func TestPartsAreChangedOneByOne(t *testing.T) {
 		unchanged           bool
 	}{
 		{method: "PATCH", body: `{"plan":"pro"}`, code: 201, want: "plan pro"},
-		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":50}],"until":` + at(2) + `}`, want: "hour=50 until 2, plan pro"},
-		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":50,"until":` + at(2) + `}]}`, want: "hour=50 until 2, plan pro", unchanged: true},
-		{method: "PATCH", body: `{"numbers":[{"limit":"second","requests":5}],"until":` + at(3) + `}`, want: "hour=50 until 2, second=5 until 3, plan pro"},
-		{method: "PATCH", body: `{"unlimited":true,"unlimited_until":` + at(1) + `}`, want: "unlimited until 1, hour=50 until 2, second=5 until 3, plan pro"},
-		{method: "PATCH", body: `{"blocked":true,"until":` + at(4) + `}`, want: "blocked until 4, unlimited until 1, hour=50 until 2, second=5 until 3, plan pro"},
-		{method: "PATCH", query: "&remove_limit=second&remove=unlimited", body: `{}`, want: "blocked until 4, hour=50 until 2, plan pro"},
-		{method: "PATCH", query: "&remove=unlimited", body: `{}`, want: "blocked until 4, hour=50 until 2, plan pro", unchanged: true},
-		{method: "PATCH", query: "&remove=plan", body: `{"numbers":[{"limit":"hour","requests":60}]}`, want: "blocked until 4, hour=60"},
-		{method: "PUT", body: `{"plan":"free","until":` + at(6) + `}`, want: "blocked until 4, plan free until 6, all until 6"},
-		{method: "PUT", body: `{"blocked":true,"until":` + at(7) + `}`, want: "blocked until 7, plan free until 6, all until 6"},
-		{method: "DELETE", query: "&part=numbers", want: "blocked until 7, plan free until 6, all until 6", unchanged: true},
-		{method: "DELETE", query: "&part=plan", want: "blocked until 7"},
-		{method: "PATCH", query: "&remove=block", body: `{"unlimited":true}`, want: "unlimited"},
+		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":50}],"until":` + at(2) + `}`, want: "plan pro; until 2 hour=50"},
+		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":50}],"until":` + at(2) + `}`, want: "plan pro; until 2 hour=50", unchanged: true},
+		{method: "PATCH", body: `{"numbers":[{"limit":"second","requests":5}],"until":` + at(3) + `}`, want: "plan pro; until 2 hour=50; until 3 second=5"},
+		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":7}]}`, want: "hour=7, plan pro; until 2 hour=50; until 3 second=5"},
+		{method: "PATCH", body: `{"numbers":[{"limit":"hour","requests":60}],"until":` + at(4) + `}`, want: "hour=7, plan pro; until 3 second=5; until 4 hour=60"},
+		{method: "PATCH", body: `{"blocked":true,"until":` + at(4) + `}`, want: "hour=7, plan pro; until 3 second=5; until 4 hour=60; until 4 blocked"},
+		{method: "PATCH", query: "&remove_limit=hour&remove=unlimited", body: `{}`, want: "plan pro; until 3 second=5; until 4 blocked"},
+		{method: "PATCH", query: "&remove=unlimited", body: `{}`, want: "plan pro; until 3 second=5; until 4 blocked", unchanged: true},
+		{method: "PUT", body: `{"plan":"free"}`, want: "plan free; until 3 second=5; until 4 blocked"},
+		{method: "PUT", body: `{"blocked":true}`, want: "blocked, plan free; until 3 second=5"},
+		{method: "DELETE", query: "&part=calendar", want: "blocked, plan free; until 3 second=5", unchanged: true},
+		{method: "PUT", body: `{"unlimited":true,"temporary":[{"plan":"pro","until":` + at(5) + `},{"plan":"free","until":` + at(4) + `}]}`,
+			want: "blocked, unlimited; until 3 second=5; until 5 plan pro; until 4 plan free"},
+		{method: "DELETE", query: "&part=temporary", want: "blocked, unlimited"},
+		{method: "PATCH", query: "&remove=block", body: `{"plan":"pro"}`, want: "unlimited, plan pro"},
 		{method: "DELETE", query: "&part=terms"},
 	} {
 		p := d.AskAdmin(step.method, path+step.query, "run", step.body)
@@ -130,9 +107,9 @@ func TestPartsAreChangedOneByOne(t *testing.T) {
 	}
 }
 
-// Another number until tomorrow takes nothing else from a customer, and when it ends the
-// customer has what was there before.
-func TestAnotherNumberUntilTomorrowLeavesThePlan(t *testing.T) {
+// Relief takes nothing from a customer, and when it ends the customer has what was there
+// before.
+func TestWhenReliefEndsTheContractIsInForce(t *testing.T) {
 	t.Parallel()
 	d, _ := startAssigning(t)
 	const path = "/assignment?domain=api&entry=tenant%3Dx"
@@ -145,7 +122,7 @@ func TestAnotherNumberUntilTomorrowLeavesThePlan(t *testing.T) {
 		return n
 	}
 	for _, body := range []string{
-		`{"plan":"pro"}`, `{"numbers":[{"limit":"second","requests":6}],"until":` + at(1) + `}`, `{"unlimited":true,"until":"2026-01-01T00:00:20Z"}`,
+		`{"plan":"pro","numbers":[{"limit":"second","requests":3}]}`, `{"numbers":[{"limit":"second","requests":6}],"until":` + at(1) + `}`, `{"unlimited":true,"until":"2026-01-01T00:00:20Z"}`,
 	} {
 		if p := d.AskAdmin("PATCH", path, "run", body); p.Code/100 != 2 {
 			t.Fatalf("%d %s", p.Code, p.Body)
@@ -159,7 +136,7 @@ func TestAnotherNumberUntilTomorrowLeavesThePlan(t *testing.T) {
 		t.Errorf("with another number %d pass", n)
 	}
 	d.Clock.Move(time.Hour)
-	if n := admitted(); n != 4 { // a second, of 9 an hour
+	if n := admitted(); n != 3 { // a second, of 9 an hour
 		t.Errorf("when it has ended %d pass", n)
 	}
 }
@@ -174,14 +151,14 @@ func TestWrongPatchesAreRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ query, body, says string }{
 		{"", `{}`, "assignment: found no part to set or to remove; allowed: one or more of plan, numbers, calendar, unlimited and blocked"},
-		{"&remove=plans", `{}`, `remove: found \"plans\"; allowed: block, calendar, numbers, plan, terms, unlimited`},
+		{"&remove=plans", `{}`, `remove: found \"plans\"; allowed: block, calendar, numbers, plan, temporary, terms, unlimited`},
 		{"&remove=plan", `{"until":` + at(2) + `}`, "until: found it without a part that it would end"},
-		{"&remove=plan", `{"plan_until":` + at(2) + `}`, "plan_until: found it without plan"},
+		{"", `{"plan":"free","until":` + at(2) + `,"temporary":[{"plan":"free","until":` + at(2) + `}]}`, "until: found it beside temporary; allowed: one of the two"},
 		{"", `{"numbers":[{"limit":"hours","requests":1}]}`, `found the limit \"hours\", which the rule tenant (plan pro) does not have`},
 		// It is of the plan that the customer has, which the patch removes.
 		{"&remove=plan", `{"numbers":[{"limit":"second","requests":1}]}`, `found the limit \"second\", which the rule tenant (plan free) does not have`},
 		{"", `{"numbers":[{"limit":"hour"},{"limit":"hour"}]}`, `the limit \"hour\" twice`},
-		{"", `{"plan":"pro","plan_until":"2025-01-01T00:00:00Z"}`, "plan_until: found 2025-01-01T00:00:00Z; allowed: a moment to come"},
+		{"", `{"plan":"pro","until":"2025-01-01T00:00:00Z"}`, "until: found 2025-01-01T00:00:00Z; allowed: a moment to come"},
 	} {
 		if p := d.AskAdmin("PATCH", path+c.query, "run", c.body); p.Code != 400 || !strings.Contains(p.Body, c.says) {
 			t.Errorf("%s %s: %d %s, want %s", c.query, c.body, p.Code, p.Body, c.says)
@@ -203,17 +180,6 @@ func TestWrongPatchesAreRefused(t *testing.T) {
 	}
 }
 
-// A change that daemons of an older version could not read is refused, and names them.
-func TestOldDaemonsAreNamed(t *testing.T) {
-	t.Parallel()
-	d, f := startAssigning(t)
-	f.Old = []string{"web-1:8081", "web-2:8081"}
-	p := d.AskAdmin("PATCH", "/assignment?domain=api&entry=tenant%3Dx", "run", `{"plan":"pro"}`)
-	if p.Code != 400 || !strings.Contains(p.Body, "cannot be read by web-1:8081, web-2:8081, of an older version; upgrade these first") {
-		t.Errorf("%d %s", p.Code, p.Body)
-	}
-}
-
 // A block stands beside a plan: neither takes the other away.
 func TestBlockAndPlanStandBesideEachOther(t *testing.T) {
 	t.Parallel()
@@ -225,8 +191,8 @@ func TestBlockAndPlanStandBesideEachOther(t *testing.T) {
 		plan                string
 		blocked             bool
 	}{
-		{"PUT", "", `{"plan":"pro","until":"2026-01-01T01:00:00Z"}`, "pro", false},
-		{"PUT", "", `{"blocked":true,"until":"2026-01-01T02:00:00Z","reason":"abuse"}`, "pro", true},
+		{"PUT", "", `{"plan":"pro"}`, "pro", false},
+		{"PUT", "", `{"blocked":true,"reason":"abuse"}`, "pro", true},
 		{"PUT", "", `{"plan":"free"}`, "free", true},
 		{"DELETE", "&part=terms", "", "", true},
 		{"PUT", "", `{"plan":"pro"}`, "pro", true},

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
@@ -62,23 +59,11 @@ func (q *query) flag(name string) bool {
 	return false
 }
 
-// duration reads a span of time, such as 0.3s or 300ms, or none.
-func (q *query) duration(name string) *durationpb.Duration {
-	text := q.values.Get(name)
-	if text == "" {
-		return nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		q.err = endpoint.Invalid("%s: found %.100q; allowed: a number with a unit, such as 0.3s or 300ms", name, text)
-	}
-	return durationpb.New(d)
-}
-
 // parts are the words for parts of an assignment.
 var parts = map[string]adminv1.Part{
 	"block": adminv1.Part_PART_BLOCK, "terms": adminv1.Part_PART_TERMS, "plan": adminv1.Part_PART_PLAN,
 	"unlimited": adminv1.Part_PART_UNLIMITED, "numbers": adminv1.Part_PART_NUMBERS, "calendar": adminv1.Part_PART_CALENDAR,
+	"temporary": adminv1.Part_PART_TEMPORARY,
 }
 
 // parts reads each part that a parameter names.

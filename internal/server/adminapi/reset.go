@@ -27,11 +27,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	if err := change.Check(); err != nil {
 		return nil, endpoint.Invalid("%v", err)
 	}
-	maxWait, err := maxWaitOf(r)
-	if err != nil {
-		return nil, err
-	}
-	subject, by := change.Assignment.Subject, change.Assignment.By
+	subject, by := change.Subject, change.By
 	states, err := a.Decider.Resettable(subject.Domain, subject.Entries, r.Limit)
 	if err != nil {
 		return nil, endpoint.Status(err)
@@ -62,7 +58,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		}
 		reset.Keys, reset.OnlyCounted = recordOnly(states.Keys), false
 	}
-	done, err := a.Assignments.Reset(ctx, reset, maxWait...)
+	existed, err := a.Assignments.Reset(ctx, reset)
 	switch {
 	case errors.Is(err, assign.ErrNothingChanged):
 		return nil, status.Errorf(codes.Unavailable, "%v", err)
@@ -74,7 +70,7 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	case states.HasHolder && freed == 0:
 		warnings = append([]string{notHeld(subject)}, states.Hints...)
 	case states.HasHolder:
-	case done.States == 0:
+	case existed == 0:
 		warnings = append(warnings, fmt.Sprintf("nothing is counted for %s: %s full", words.Entries(subject.Entries), areLimits(states.Limits)))
 		warnings = append(warnings, states.Hints...)
 		if r.GetStrict() {
@@ -82,10 +78,8 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		}
 	}
 	a.Log.Info("limits reset", "by", by, "domain", subject.Domain, "entries", spelling.Entries(subject.Entries),
-		"limits", limitNames(states.Limits), "reason", r.GetReason(), "daemons_pending", len(done.Pending))
-	response := &adminv1.ResetResponse{Limits: states.Limits, Warnings: warnings}
-	response.Pending, response.UnknownFor = a.showReached(ctx, done.Reached)
-	return response, nil
+		"limits", limitNames(states.Limits), "reason", r.GetReason())
+	return &adminv1.ResetResponse{Limits: states.Limits, Warnings: warnings}, nil
 }
 
 // notHeld says that the holder whom a subject names has no slot.

@@ -15,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -112,7 +113,7 @@ func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*
 // rulesOf returns the rules of a domain that are asked for. Its error is a status.
 func rulesOf(domain *rules.Domain, r *adminv1.GetRuleRequest) ([]*rules.Rule, error) {
 	if len(r.GetEntries()) > 0 {
-		entries := entriesOf(r.GetEntries())
+		entries := assignmsg.Entries(r.GetEntries())
 		if rule := domain.Match(entries); rule != nil {
 			return []*rules.Rule{rule}, nil
 		}

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,33 +23,41 @@ const namesShown = 20
 func (a *API) judge(rules *rules.Set, reacher *trace.Reacher, q *askedChange) {
 	if !q.change.Sets() {
 		// An assignment may be removed though its rule is gone.
-		if rules != nil && !q.change.RestOfDomain && a.held(q.change.Assignment.Subject) == nil {
-			q.warnings = absent(reacher, &q.change.Assignment)
+		if rules != nil && a.held(q.change.Subject) == nil {
+			q.warnings = absent(reacher, &q.change.Subject)
 		}
 		return
 	}
-	asked := &q.change.Assignment
-	domain := rules.Domain(asked.Domain)
+	c := &q.change
+	domain := rules.Domain(c.Domain)
 	if domain == nil {
-		q.wrong = "domain: " + trace.NoDomain(rules, asked.Domain)
+		q.wrong = "domain: " + trace.NoDomain(rules, c.Domain)
 		return
 	}
-	if q.wrong, q.hints = a.wrongForRules(domain, reacher, &q.change); q.wrong != "" {
-		return
+	for i := range c.Set {
+		if q.wrong, q.hints = a.wrongForRules(domain, reacher, c, &c.Set[i].Terms); q.wrong != "" {
+			return
+		}
 	}
-	reach := reacher.Beginning(asked.Domain, asked.Entries)
-	switch rule := domain.Match(asked.Entries); {
+	reach := reacher.Beginning(c.Domain, c.Entries)
+	switch rule := domain.Match(c.Entries); {
 	case !reach.HasRule:
-		q.idle, q.warnings = true, append(q.warnings, a.idleBlock(domain, asked))
-	case rule != nil && rule.Unlimited && asked.Unlimited && asked.Plan == "" && !asked.Blocked:
+		q.idle, q.warnings = true, append(q.warnings, a.idleBlock(domain, c.Entries))
+	case rule != nil && rule.Unlimited && onlyFrees(c):
 		q.idle, q.warnings = true, append(q.warnings, fmt.Sprintf("the rule %s is unlimited already", rule.Path()))
 	}
 	q.warnings = append(q.warnings, reach.Hints...)
 }
 
+// onlyFrees reports whether all that a change sets has no effect on a rule that is
+// unlimited.
+func onlyFrees(c *assign.Change) bool {
+	return !slices.ContainsFunc(c.Set, func(l assign.Layer) bool { return !l.Unlimited || l.Plan != "" || l.Blocked })
+}
+
 // absent warns that a subject without an assignment that could end has no rule either:
 // its name may be misspelt. It returns nothing if there is one.
-func absent(reacher *trace.Reacher, asked *assign.Assignment) []string {
+func absent(reacher *trace.Reacher, asked *assign.Subject) []string {
 	reach := reacher.Beginning(asked.Domain, asked.Entries)
 	if reach.HasRule {
 		return nil
@@ -58,10 +67,10 @@ func absent(reacher *trace.Reacher, asked *assign.Assignment) []string {
 }
 
 // idleBlock says what a block does if no rule is for its subject.
-func (a *API) idleBlock(domain *rules.Domain, asked *assign.Assignment) string {
-	text := fmt.Sprintf("no rule is for descriptors that begin with %s: ", words.Entries(asked.Entries))
+func (a *API) idleBlock(domain *rules.Domain, entries []bucket.Entry) string {
+	text := fmt.Sprintf("no rule is for descriptors that begin with %s: ", words.Entries(entries))
 	if a.Decider.DeniesUnmatched(domain) {
-		return text + "whoever sends one all the same is denied already, unless the request brings its own numbers"
+		return text + "a request that sends one all the same is denied already, unless it brings its own numbers"
 	}
 	return text + "a block denies only requests that send one all the same"
 }
@@ -71,43 +80,48 @@ func withHints(wrong string, hints []string) string {
 	return strings.Join(append([]string{wrong}, hints...), "; ")
 }
 
-// wrongForRules says why what a change sets is not valid under the rules of its domain, and
-// hints at what may have been meant, or returns "".
-func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *assign.Change) (wrong string, hints []string) {
-	asked := &c.Assignment
-	if asked.Plan != "" {
-		if wrong, hints := wrongPlan(domain, reacher, asked); wrong != "" {
+// wrongForRules says why terms that a change sets are not valid under the rules of its
+// domain, and hints at what may have been meant, or returns "".
+func (a *API) wrongForRules(domain *rules.Domain, reacher *trace.Reacher, c *assign.Change, terms *assign.Terms) (wrong string, hints []string) {
+	if terms.Plan != "" {
+		if wrong, hints := wrongPlan(domain, reacher, &c.Subject, terms.Plan); wrong != "" {
 			return wrong, hints
 		}
 	}
-	if !asked.Unlimited && len(asked.Numbers) == 0 && asked.Calendar == (assign.Calendar{}) {
+	if !terms.Unlimited && len(terms.Numbers) == 0 && terms.Calendar == (assign.Calendar{}) {
 		return "", nil
 	}
-	rule := domain.Match(asked.Entries)
+	rule := domain.Match(c.Entries)
 	if rule != nil && rule.HasHolders {
-		last := len(asked.Entries) - 1
+		last := len(c.Entries) - 1
 		return fmt.Sprintf("entries: found %s, whose last entry names one holder in the rule %s; numbers and unlimited are for all holders of a limit: assign them to %s",
-			words.Entries(asked.Entries), rule.Path(), beforeHolder(asked.Entries[:last])), nil
+			words.Entries(c.Entries), rule.Path(), beforeHolder(c.Entries[:last])), nil
 	}
-	// What is said of these very entries goes for the requests in flight below them too.
-	all := domain.WithHolders(asked.Entries)
-	if rule != nil {
-		all = append([]*rules.Rule{rule}, all...)
-	}
+	all := rulesForNumbers(domain, c.Entries)
 	if len(all) == 0 {
-		return fmt.Sprintf("entries: found %s, which match no rule; numbers, calendar and unlimited are for the descriptor of these very entries", words.Entries(asked.Entries)),
-			reacher.Exactly(asked.Domain, asked.Entries).Hints
+		return fmt.Sprintf("entries: found %s, which match no rule; numbers, calendar and unlimited are for the descriptor of these very entries", words.Entries(c.Entries)),
+			reacher.Exactly(c.Domain, c.Entries).Hints
 	}
 	for _, rule := range all {
-		this := a.wrongForRule(rule, c)
+		this := a.wrongForRule(rule, c, terms)
 		if this == "" {
 			return "", nil
 		}
-		if wrong == "" || hasLimits(rule, asked.Numbers) {
+		if wrong == "" || hasLimits(rule, terms.Numbers) {
 			wrong = this
 		}
 	}
 	return wrong, nil
+}
+
+// rulesForNumbers returns the rules for which numbers of these very entries are: theirs, and those
+// of the requests in flight right below them.
+func rulesForNumbers(domain *rules.Domain, entries []bucket.Entry) []*rules.Rule {
+	all := domain.WithHolders(entries)
+	if rule := domain.Match(entries); rule != nil {
+		all = append([]*rules.Rule{rule}, all...)
+	}
+	return all
 }
 
 // hasLimits reports whether a rule, or one of its plans, has the limits that numbers name.
@@ -124,60 +138,67 @@ func hasLimits(rule *rules.Rule, numbers []assign.Numbers) (has bool) {
 // beforeHolder names the entries before one that names a holder.
 func beforeHolder(entries []bucket.Entry) string {
 	if len(entries) == 0 {
-		return "nobody, since no entry is before it: change the limits file"
+		return "none, since no entry is before it: change the limits file"
 	}
 	return words.Entries(entries)
 }
 
-// wrongForRule says why the numbers that a change sets are not valid for a rule, or returns
-// "".
-func (a *API) wrongForRule(rule *rules.Rule, c *assign.Change) string {
-	asked := &c.Assignment
-	if asked.Calendar != (assign.Calendar{}) {
-		if wrong := wrongCalendar(rule, asked.Calendar); wrong != "" {
+// wrongForRule says why terms that a change sets are not valid for a rule, or returns "".
+func (a *API) wrongForRule(rule *rules.Rule, c *assign.Change, terms *assign.Terms) string {
+	if terms.Calendar != (assign.Calendar{}) {
+		if wrong := wrongCalendar(rule, terms.Calendar); wrong != "" {
 			return wrong
 		}
 	}
-	if rule.Plans != nil && len(asked.Numbers) > 0 {
-		plan := rule.Plans.Plan(a.planAfter(c))
-		if plan == nil {
-			plan = rule.Plans.Default
-		}
-		if plan == nil {
-			return fmt.Sprintf("numbers: found them without a plan; the rule %s has no plan for whoever has none assigned, so name one of %s beside them", rule.Path(), few(rule.Plans.Names()))
-		}
-		rule = plan
+	if len(terms.Numbers) == 0 {
+		return ""
 	}
-	for i := range asked.Numbers {
-		if wrong := wrongNumbers(rule, &asked.Numbers[i]); wrong != "" {
+	choices := []*rules.Rule{rule}
+	if rule.Plans != nil {
+		if choices = a.plansAfter(rule, c); len(choices) == 0 {
+			return fmt.Sprintf("numbers: found them without a plan; the rule %s has no plan for a subject without one, so name one of %s beside them", rule.Path(), few(rule.Plans.Names()))
+		}
+	}
+	for i := range terms.Numbers {
+		if wrong := wrongNumbers(choices, &terms.Numbers[i]); wrong != "" {
 			return wrong
 		}
 	}
 	return ""
 }
 
-// planAfter returns the plan that the subject of a change has after it, or "".
-func (a *API) planAfter(c *assign.Change) string {
+// plansAfter returns the plans of a rule that its subject has after a change, one time or
+// another: that of the base, or else the default, and those of layers.
+func (a *API) plansAfter(rule *rules.Rule, c *assign.Change) (plans []*rules.Rule) {
 	made := *c
 	made.IfMatch = "" // a conflict is reported later
-	if after := a.expected(&made).After; after != nil {
-		return after.Plan
+	after := a.expected(&made).After
+	if after == nil {
+		after = new(assign.Assignment)
 	}
-	return ""
+	if plan := cmp.Or(rule.Plans.Plan(after.Base.Plan), rule.Plans.Default); plan != nil {
+		plans = append(plans, plan)
+	}
+	for i := range after.Layers {
+		if plan := rule.Plans.Plan(after.Layers[i].Plan); plan != nil {
+			plans = append(plans, plan)
+		}
+	}
+	return plans
 }
 
 // wrongPlan says why a plan is not valid, and hints at what may have been meant, or returns
 // "".
-func wrongPlan(domain *rules.Domain, reacher *trace.Reacher, asked *assign.Assignment) (wrong string, hints []string) {
-	has, plans := domain.HasPlan(asked.Entries, asked.Plan)
+func wrongPlan(domain *rules.Domain, reacher *trace.Reacher, of *assign.Subject, plan string) (wrong string, hints []string) {
+	has, plans := domain.HasPlan(of.Entries, plan)
 	switch {
 	case has:
 		return "", nil
 	case len(plans) == 0:
-		return fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(asked.Plan), words.Entries(asked.Entries)),
-			reacher.Beginning(asked.Domain, asked.Entries).Hints
+		return fmt.Sprintf("plan: found %s; no rule that %s matches, or that is below it, has plans", yamlfile.Quote(plan), words.Entries(of.Entries)),
+			reacher.Beginning(of.Domain, of.Entries).Hints
 	}
-	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(asked.Plan), nearest(asked.Plan, plans), few(plans)), nil
+	return fmt.Sprintf("plan: found %s%s; allowed: %s", yamlfile.Quote(plan), nearest(plan, plans), few(plans)), nil
 }
 
 // few lists some names, and counts the others.
@@ -217,8 +238,19 @@ func wrongCalendar(rule *rules.Rule, c assign.Calendar) string {
 	return fmt.Sprintf("calendar.starts: found %s; allowed for the limits by calendar of the rule %s: %s", yamlfile.Quote(c.Starts), rule.Path(), strings.Join(found, ", or "))
 }
 
-// wrongNumbers says why a rule's limit cannot have these numbers, or returns "".
-func wrongNumbers(rule *rules.Rule, n *assign.Numbers) string {
+// wrongNumbers says why no limit of these rules, of which there is one or more, can have
+// these numbers, or returns "".
+func wrongNumbers(choices []*rules.Rule, n *assign.Numbers) (wrong string) {
+	for _, rule := range choices {
+		if wrong = wrongForLimit(rule, n); wrong == "" {
+			return ""
+		}
+	}
+	return wrong
+}
+
+// wrongForLimit says why a rule's limit cannot have these numbers, or returns "".
+func wrongForLimit(rule *rules.Rule, n *assign.Numbers) string {
 	i := slices.IndexFunc(rule.Limits, func(l *bucket.Limit) bool { return l.Name == n.Limit })
 	if i < 0 {
 		var names []string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -33,7 +34,7 @@ func (a *API) WatchAssignments(r *adminv1.WatchAssignmentsRequest, stream grpc.S
 }
 
 // watch sends records of changes from now on until the caller goes, or may no longer
-// watch. begin tells the caller that it has begun.
+// watch. begin begins the answer.
 func (a *API) watch(ctx context.Context, domain string, begin func() error, send func(*adminv1.WatchAssignmentsResponse) error) error {
 	if err := a.hasAssignments(); err != nil {
 		return err
@@ -51,13 +52,13 @@ func (a *API) watch(ctx context.Context, domain string, begin func() error, send
 	deadlines.read(time.Time{})
 	patience := func() { deadlines.write(time.Now().Add(watchWrite)) }
 	ctx, cancel := context.WithCancelCause(ctx)
-	var told sync.WaitGroup
-	defer told.Wait()
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer cancel(nil)
 	defer context.AfterFunc(a.Stopping, func() { cancel(status.Error(codes.Unavailable, "the daemon stops")) })()
 
 	q := &recordQueue{domain: domain, came: make(chan struct{}, 1)}
-	told.Go(func() {
+	watching.Go(func() {
 		err := a.Assignments.Watch(ctx, q.add)
 		switch {
 		case q.isFull():
@@ -120,7 +121,7 @@ func (q *recordQueue) add(r assign.Record) bool {
 	if q.domain != "" && r.Domain != q.domain {
 		return true
 	}
-	m := &adminv1.WatchAssignmentsResponse{Record: showRecord(&r)}
+	m := &adminv1.WatchAssignmentsResponse{Record: assignmsg.ShowRecord(&r)}
 	// In memory a record takes some four times the bytes of its message.
 	size := 4 * proto.Size(m)
 	q.mu.Lock()

@@ -41,16 +41,18 @@ func StartAssigned(t *testing.T, limits string, change ...func(*server.Options))
 	return a
 }
 
-// Says assigns terms to a subject such as "tenant=acme,route=/".
+// Says assigns terms to a subject such as "tenant=acme,route=/", and nothing else.
 func (a Assigned) Says(subject string, terms assign.Terms, until ...time.Time) {
 	a.Daemon.T.Helper()
 	r := Taking(subject)
-	s := &assign.Assignment{Subject: assign.Subject{Domain: "api"}, Terms: terms}
+	s := &assign.Assignment{Subject: assign.Subject{Domain: "api"}}
 	for _, e := range r.Descriptors[0].Entries {
 		s.Entries = append(s.Entries, bucket.Entry{Key: e.Key, Value: e.Value})
 	}
-	if len(until) > 0 {
-		s.EndRest(until[0].UnixMicro())
+	if len(until) == 0 {
+		s.Base.Terms = terms
+	} else {
+		s.Layers = []assign.Layer{{Terms: terms, Until: until[0].UnixMicro()}}
 	}
 	if err := s.Check(); err != nil {
 		a.Daemon.T.Fatal(err)

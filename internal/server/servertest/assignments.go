@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
@@ -23,18 +22,10 @@ type Assignments struct {
 	// Fails makes Apply and Records fail, and FailsAfter makes Records fail after the
 	// first.
 	Fails, FailsAfter bool
-	// Pending are the daemons that do not have changes in force.
-	Pending []string
-	// Old are daemons that cannot read any change.
-	Old []string
-
 	// Watches counts those that watch now.
 	Watches atomic.Int32
-	// Refusal, if it is set, is why all changes are refused, and Lacks for how long there
-	// may be daemons that are not known. MaxWait is what the last change was given.
+	// Refusal, if it is set, is why all changes are refused.
 	Refusal error
-	Lacks   time.Duration
-	MaxWait atomic.Pointer[[]assign.MaxWait]
 	// Held, if it is set, holds up Reset until it is closed, and Resets counts those that
 	// it holds up.
 	Held   chan struct{}
@@ -65,28 +56,18 @@ func NewAssignments(t testing.TB) *Assignments {
 var errAway = errors.New("the store is away")
 
 // Apply implements assign.Store.
-func (f *Assignments) Apply(ctx context.Context, changes []assign.Change, maxWait ...assign.MaxWait) (assign.Applied, error) {
-	f.MaxWait.Store(&maxWait)
+func (f *Assignments) Apply(ctx context.Context, changes []assign.Change) ([]assign.Result, error) {
 	if f.Fails {
-		return assign.Applied{}, errAway
+		return nil, errAway
 	}
 	if f.Refusal != nil {
-		applied := assign.Applied{Results: make([]assign.Result, len(changes))}
-		for i := range changes {
-			applied.Results[i] = assign.Result{Outcome: assign.Failed, Err: f.Refusal, Passes: true}
+		results := make([]assign.Result, len(changes))
+		for i := range results {
+			results[i] = assign.Result{Outcome: assign.Failed, Err: f.Refusal, Passes: true}
 		}
-		return applied, errAway
+		return results, errAway
 	}
-	if f.Old != nil {
-		applied := assign.Applied{Results: make([]assign.Result, len(changes)), Old: f.Old}
-		for i := range changes {
-			applied.Results[i].Outcome = assign.NeedsParts
-		}
-		return applied, nil
-	}
-	applied, err := f.Store.Apply(ctx, changes)
-	applied.Pending, applied.Lacks = f.Pending, f.Lacks
-	return applied, err
+	return f.Store.Apply(ctx, changes)
 }
 
 // Records implements assign.Store.
@@ -98,13 +79,12 @@ func (f *Assignments) Records(ctx context.Context, q assign.RecordQuery) ([]assi
 }
 
 // Reset implements assign.Store.
-func (f *Assignments) Reset(ctx context.Context, r assign.Reset, maxWait ...assign.MaxWait) (assign.Forgotten, error) {
-	f.MaxWait.Store(&maxWait)
+func (f *Assignments) Reset(ctx context.Context, r assign.Reset) (int, error) {
 	if f.Fails {
-		return assign.Forgotten{}, errAway
+		return 0, errAway
 	}
 	if f.Refusal != nil {
-		return assign.Forgotten{}, f.Refusal
+		return 0, f.Refusal
 	}
 	if f.Held != nil {
 		f.Resets.Add(1)
@@ -113,9 +93,7 @@ func (f *Assignments) Reset(ctx context.Context, r assign.Reset, maxWait ...assi
 		case <-ctx.Done():
 		}
 	}
-	done, err := f.Store.Reset(ctx, r)
-	done.Reached = assign.Reached{Pending: f.Pending, Lacks: f.Lacks}
-	return done, err
+	return f.Store.Reset(ctx, r)
 }
 
 // Watch implements assign.Store.
@@ -128,19 +106,18 @@ func (f *Assignments) Watch(ctx context.Context, tell func(assign.Record) bool) 
 // Put makes a change.
 func (f *Assignments) Put(c assign.Change) {
 	f.t.Helper()
-	applied, err := f.Store.Apply(context.Background(), []assign.Change{c})
-	if err != nil || applied.Results[0].Outcome == assign.Unknown {
+	results, err := f.Store.Apply(context.Background(), []assign.Change{c})
+	if err != nil || results[0].Outcome == assign.Unknown {
 		f.t.Error(err)
 	}
 }
 
 // Blocking is the change that blocks a user of the domain api.
 func Blocking(user string) assign.Change {
-	return assign.Change{Assignment: assign.Assignment{
+	return assign.Change{
 		Subject: assign.Subject{Domain: "api", Entries: []bucket.Entry{{Key: "user", Value: user}}},
-		Terms:   assign.Terms{Blocked: true},
-		Reason:  strings.Repeat("r", assign.MaxText),
-	}}
+		Set:     []assign.Layer{{Terms: assign.Terms{Blocked: true}, Reason: strings.Repeat("r", assign.MaxText)}},
+	}
 }
 
 // Block blocks a user of the domain api.

@@ -22,6 +22,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
+	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
@@ -107,7 +108,7 @@ func (d *Daemon) options(limits string) server.Options {
 	return server.Options{
 		GRPC:     server.GRPC{Address: "127.0.0.1:0"},
 		HTTP:     server.HTTP{Address: "127.0.0.1:0"},
-		Admin:    server.Admin{Address: "127.0.0.1:0"},
+		Admin:    server.Admin{Address: "127.0.0.1:0", Relief: adminapi.Relief{Times: 2, For: 24 * time.Hour}},
 		Requests: server.Requests{Bounds: decide.Bounds{Descriptors: 100, Entries: 32, Bytes: 65536, Takes: 1000}, Refunds: true},
 		Live:     d.Live,
 		Store:    Memory(d.T, d.Clock),

@@ -3,7 +3,8 @@
 // admin port alone, over gRPC and as JSON under /admin/v1.
 //
 // Each RPC needs a role: viewer, support (which may also explain, inspect,
-// reset, and see who had the most) or operator (which may do all). Without a tokens file
+// reset, see who had the most, and put relief on top of assignments) or
+// operator (which may do all). Without a tokens file
 // (admin.tokens_file) and without client certificates, callers on the machine
 // itself are viewers who may also explain and inspect, and nobody else is served.
 //
@@ -276,7 +277,7 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
-// Part is a part of an assignment, each with its end.
+// Part is a part of an assignment.
 type Part int32
 
 const (
@@ -290,6 +291,8 @@ const (
 	// The numbers of all limits.
 	Part_PART_NUMBERS  Part = 5
 	Part_PART_CALENDAR Part = 6
+	// All temporary layers, but for blocks in them.
+	Part_PART_TEMPORARY Part = 7
 )
 
 // Enum value maps for Part.
@@ -302,6 +305,7 @@ var (
 		4: "PART_UNLIMITED",
 		5: "PART_NUMBERS",
 		6: "PART_CALENDAR",
+		7: "PART_TEMPORARY",
 	}
 	Part_value = map[string]int32{
 		"PART_UNSPECIFIED": 0,
@@ -311,6 +315,7 @@ var (
 		"PART_UNLIMITED":   4,
 		"PART_NUMBERS":     5,
 		"PART_CALENDAR":    6,
+		"PART_TEMPORARY":   7,
 	}
 )
 
@@ -425,6 +430,8 @@ const (
 	// A daemon put back assignments that the store had lost. Such a record has no
 	// domain.
 	AuditKind_AUDIT_KIND_RESTORED AuditKind = 4
+	// The reset before it was recorded, and did not come to its end.
+	AuditKind_AUDIT_KIND_RESET_FAILED AuditKind = 5
 )
 
 // Enum value maps for AuditKind.
@@ -435,13 +442,15 @@ var (
 		2: "AUDIT_KIND_UNASSIGNED",
 		3: "AUDIT_KIND_RESET",
 		4: "AUDIT_KIND_RESTORED",
+		5: "AUDIT_KIND_RESET_FAILED",
 	}
 	AuditKind_value = map[string]int32{
-		"AUDIT_KIND_UNSPECIFIED": 0,
-		"AUDIT_KIND_ASSIGNED":    1,
-		"AUDIT_KIND_UNASSIGNED":  2,
-		"AUDIT_KIND_RESET":       3,
-		"AUDIT_KIND_RESTORED":    4,
+		"AUDIT_KIND_UNSPECIFIED":  0,
+		"AUDIT_KIND_ASSIGNED":     1,
+		"AUDIT_KIND_UNASSIGNED":   2,
+		"AUDIT_KIND_RESET":        3,
+		"AUDIT_KIND_RESTORED":     4,
+		"AUDIT_KIND_RESET_FAILED": 5,
 	}
 )
 
@@ -2099,11 +2108,9 @@ type ResetRequest struct {
 	Limit *string `protobuf:"bytes,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	// For the audit; at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// As in PutAssignmentsRequest.
-	MaxWait *durationpb.Duration `protobuf:"bytes,5,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	// Where there is no limit to reset, or nothing was counted, fail with
 	// FAILED_PRECONDITION (400 over HTTP), and audit nothing.
-	Strict        bool `protobuf:"varint,6,opt,name=strict,proto3" json:"strict,omitempty"`
+	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2166,13 +2173,6 @@ func (x *ResetRequest) GetReason() string {
 	return ""
 }
 
-func (x *ResetRequest) GetMaxWait() *durationpb.Duration {
-	if x != nil {
-		return x.MaxWait
-	}
-	return nil
-}
-
 func (x *ResetRequest) GetStrict() bool {
 	if x != nil {
 		return x.Strict
@@ -2184,15 +2184,9 @@ type ResetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The names of the limits whose state was forgotten.
 	Limits []string `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
-	// Daemons that may still repeat a denial from before, for at most
-	// redis.denial_memory.
-	Pending []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
-	// For how long there may be more of them, which nobody knows; not there: there are
-	// none.
-	UnknownFor *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
 	// That nothing was counted, or that there is no limit to reset, which is not
-	// audited; and whom else one may have meant.
-	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// audited; and which subject one may have meant.
+	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2234,20 +2228,6 @@ func (x *ResetResponse) GetLimits() []string {
 	return nil
 }
 
-func (x *ResetResponse) GetPending() []*Daemon {
-	if x != nil {
-		return x.Pending
-	}
-	return nil
-}
-
-func (x *ResetResponse) GetUnknownFor() *durationpb.Duration {
-	if x != nil {
-		return x.UnknownFor
-	}
-	return nil
-}
-
 func (x *ResetResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
@@ -2256,10 +2236,11 @@ func (x *ResetResponse) GetWarnings() []string {
 }
 
 // Assignment says what holds at run time for the descriptors that are, or begin
-// with, its entries. At least one of plan, numbers, calendar, unlimited and blocked is
-// set. They are parts beside each other, each with an end of its own. In force is, of
-// those that have not ended, the block, or else unlimited, or else the numbers of each
-// limit, the plan for limits without numbers, and the calendar.
+// with, its entries: a base without an end, and temporary layers on top of it. Plan,
+// the numbers of each limit, calendar, unlimited and blocked are parts: each is what the
+// topmost layer says that says it, else what the base says. Of these parts in force is
+// the block, or else unlimited, or else the numbers of each limit, the plan for limits
+// without numbers, and the calendar.
 type Assignment struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Domain  string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -2272,26 +2253,22 @@ type Assignment struct {
 	Unlimited bool `protobuf:"varint,5,opt,name=unlimited,proto3" json:"unlimited,omitempty"`
 	// Every descriptor that begins with the entries is denied, whatever else holds.
 	Blocked bool `protobuf:"varint,6,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// In a request the end of plan, numbers, calendar and unlimited that have none of their own;
-	// of an assignment that only blocks, that of the block. In an answer the end of all
-	// parts but the block, if they end together.
-	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
-	// Why it was changed last; at most 256 bytes.
-	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Who changed it last and when; set by the daemon.
-	MadeBy string                 `protobuf:"bytes,9,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
-	MadeAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
-	// Names this version of the assignment; set by the daemon.
-	Etag string `protobuf:"bytes,11,opt,name=etag,proto3" json:"etag,omitempty"`
-	// When the block ends by itself; not there: never.
-	BlockedUntil *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=blocked_until,json=blockedUntil,proto3" json:"blocked_until,omitempty"`
-	// When the plan ends by itself; not there: never, or until.
-	PlanUntil *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=plan_until,json=planUntil,proto3" json:"plan_until,omitempty"`
-	// When unlimited ends by itself; not there: never, or until.
-	UnlimitedUntil *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=unlimited_until,json=unlimitedUntil,proto3" json:"unlimited_until,omitempty"`
 	// Where the windows of limits by calendar begin, for the descriptor of these very
 	// entries.
-	Calendar      *AssignedCalendar `protobuf:"bytes,19,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	Calendar *AssignedCalendar `protobuf:"bytes,7,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	// In a request: the parts are not of the base, but of a temporary layer on top, which
+	// ends then. Never in an answer.
+	Until *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
+	// Why the base was changed last, or in a request this change; at most 256 bytes.
+	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who changed the base last and when; set by the daemon.
+	MadeBy string                 `protobuf:"bytes,10,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
+	MadeAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
+	// Names this version of the assignment; set by the daemon.
+	Etag string `protobuf:"bytes,12,opt,name=etag,proto3" json:"etag,omitempty"`
+	// What lies on the base, bottom first. In a request: layers that are put on top, in
+	// this order; not beside until.
+	Temporary     []*TemporaryLayer `protobuf:"bytes,13,rep,name=temporary,proto3" json:"temporary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2368,6 +2345,13 @@ func (x *Assignment) GetBlocked() bool {
 	return false
 }
 
+func (x *Assignment) GetCalendar() *AssignedCalendar {
+	if x != nil {
+		return x.Calendar
+	}
+	return nil
+}
+
 func (x *Assignment) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
@@ -2403,30 +2387,121 @@ func (x *Assignment) GetEtag() string {
 	return ""
 }
 
-func (x *Assignment) GetBlockedUntil() *timestamppb.Timestamp {
+func (x *Assignment) GetTemporary() []*TemporaryLayer {
 	if x != nil {
-		return x.BlockedUntil
+		return x.Temporary
 	}
 	return nil
 }
 
-func (x *Assignment) GetPlanUntil() *timestamppb.Timestamp {
+// TemporaryLayer is what was said of a subject at one time, until a moment. At least one
+// part is set. A layer that says what lies below it, with an end not earlier, replaces
+// that.
+type TemporaryLayer struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Plan      string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	Numbers   []*AssignedNumbers     `protobuf:"bytes,2,rep,name=numbers,proto3" json:"numbers,omitempty"`
+	Unlimited bool                   `protobuf:"varint,3,opt,name=unlimited,proto3" json:"unlimited,omitempty"`
+	Blocked   bool                   `protobuf:"varint,4,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	Calendar  *AssignedCalendar      `protobuf:"bytes,5,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	Until     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=until,proto3" json:"until,omitempty"`
+	// As in Assignment, for this layer.
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	MadeBy        string                 `protobuf:"bytes,8,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
+	MadeAt        *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemporaryLayer) Reset() {
+	*x = TemporaryLayer{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemporaryLayer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemporaryLayer) ProtoMessage() {}
+
+func (x *TemporaryLayer) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
-		return x.PlanUntil
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemporaryLayer.ProtoReflect.Descriptor instead.
+func (*TemporaryLayer) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TemporaryLayer) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *TemporaryLayer) GetNumbers() []*AssignedNumbers {
+	if x != nil {
+		return x.Numbers
 	}
 	return nil
 }
 
-func (x *Assignment) GetUnlimitedUntil() *timestamppb.Timestamp {
+func (x *TemporaryLayer) GetUnlimited() bool {
 	if x != nil {
-		return x.UnlimitedUntil
+		return x.Unlimited
 	}
-	return nil
+	return false
 }
 
-func (x *Assignment) GetCalendar() *AssignedCalendar {
+func (x *TemporaryLayer) GetBlocked() bool {
+	if x != nil {
+		return x.Blocked
+	}
+	return false
+}
+
+func (x *TemporaryLayer) GetCalendar() *AssignedCalendar {
 	if x != nil {
 		return x.Calendar
+	}
+	return nil
+}
+
+func (x *TemporaryLayer) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *TemporaryLayer) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TemporaryLayer) GetMadeBy() string {
+	if x != nil {
+		return x.MadeBy
+	}
+	return ""
+}
+
+func (x *TemporaryLayer) GetMadeAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MadeAt
 	}
 	return nil
 }
@@ -2439,16 +2514,14 @@ type AssignedCalendar struct {
 	TimeZone string `protobuf:"bytes,1,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	// As in a limits file, such as "15" of a month; for limits whose windows may begin so.
 	// Empty: the limit's own.
-	Starts string `protobuf:"bytes,2,opt,name=starts,proto3" json:"starts,omitempty"`
-	// When it ends by itself; not there: never, or until of the assignment.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	Starts        string `protobuf:"bytes,2,opt,name=starts,proto3" json:"starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AssignedCalendar) Reset() {
 	*x = AssignedCalendar{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2533,7 @@ func (x *AssignedCalendar) String() string {
 func (*AssignedCalendar) ProtoMessage() {}
 
 func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2546,7 @@ func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedCalendar.ProtoReflect.Descriptor instead.
 func (*AssignedCalendar) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AssignedCalendar) GetTimeZone() string {
@@ -2490,13 +2563,6 @@ func (x *AssignedCalendar) GetStarts() string {
 	return ""
 }
 
-func (x *AssignedCalendar) GetUntil() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Until
-	}
-	return nil
-}
-
 // AssignedNumbers are numbers in place of those of a rule's limit.
 type AssignedNumbers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2507,16 +2573,14 @@ type AssignedNumbers struct {
 	// Not there: the limit's own.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	// A bucket's capacity; 0: as many as requests.
-	Burst uint64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
-	// When they end by themselves; not there: never, or until of the assignment.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	Burst         uint64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AssignedNumbers) Reset() {
 	*x = AssignedNumbers{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2592,7 @@ func (x *AssignedNumbers) String() string {
 func (*AssignedNumbers) ProtoMessage() {}
 
 func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2605,7 @@ func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedNumbers.ProtoReflect.Descriptor instead.
 func (*AssignedNumbers) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AssignedNumbers) GetLimit() string {
@@ -2572,32 +2636,22 @@ func (x *AssignedNumbers) GetBurst() uint64 {
 	return 0
 }
 
-func (x *AssignedNumbers) GetUntil() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Until
-	}
-	return nil
-}
-
 type PutAssignmentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000.
 	Puts []*PutAssignment `protobuf:"bytes,1,rep,name=puts,proto3" json:"puts,omitempty"`
 	// Say what would change, and change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// How long to wait at most, once it is done, until all daemons have it in force: 0s
-	// to 10s, with 0s not at all. Not there: see PutAssignments.
-	MaxWait *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	// Refuse what would do nothing for anybody, such as a block of entries that no
 	// rule is for; the others are made.
-	Strict        bool `protobuf:"varint,4,opt,name=strict,proto3" json:"strict,omitempty"`
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutAssignmentsRequest) Reset() {
 	*x = PutAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2663,7 @@ func (x *PutAssignmentsRequest) String() string {
 func (*PutAssignmentsRequest) ProtoMessage() {}
 
 func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2676,7 @@ func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutAssignmentsRequest) GetPuts() []*PutAssignment {
@@ -2639,13 +2693,6 @@ func (x *PutAssignmentsRequest) GetDryRun() bool {
 	return false
 }
 
-func (x *PutAssignmentsRequest) GetMaxWait() *durationpb.Duration {
-	if x != nil {
-		return x.MaxWait
-	}
-	return nil
-}
-
 func (x *PutAssignmentsRequest) GetStrict() bool {
 	if x != nil {
 		return x.Strict
@@ -2653,12 +2700,13 @@ func (x *PutAssignmentsRequest) GetStrict() bool {
 	return false
 }
 
-// PutAssignment is one assignment to make or replace. It says the whole but the block:
-// one that does not block leaves a block as it is. One that only blocks leaves all else
-// as it is.
+// PutAssignment is one assignment to make or replace. It says the whole base except a
+// block: one that does not block leaves a block as it is, and one that only blocks leaves
+// all else as it is. Temporary layers stay; those that it has are put on top of them.
 type PutAssignment struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Assignment *Assignment            `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without until.
+	Assignment *Assignment `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
 	// Only if this version is in force, by its etag; "none": only if there is none;
 	// empty: whatever there is.
 	IfMatch       string `protobuf:"bytes,2,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
@@ -2668,7 +2716,7 @@ type PutAssignment struct {
 
 func (x *PutAssignment) Reset() {
 	*x = PutAssignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2728,7 @@ func (x *PutAssignment) String() string {
 func (*PutAssignment) ProtoMessage() {}
 
 func (x *PutAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2741,7 @@ func (x *PutAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignment.ProtoReflect.Descriptor instead.
 func (*PutAssignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PutAssignment) GetAssignment() *Assignment {
@@ -2717,16 +2765,14 @@ type PatchAssignmentsRequest struct {
 	// Say what would change, and change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// As in PutAssignmentsRequest.
-	MaxWait *durationpb.Duration `protobuf:"bytes,3,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	// As in PutAssignmentsRequest.
-	Strict        bool `protobuf:"varint,4,opt,name=strict,proto3" json:"strict,omitempty"`
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PatchAssignmentsRequest) Reset() {
 	*x = PatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2784,7 @@ func (x *PatchAssignmentsRequest) String() string {
 func (*PatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2797,7 @@ func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PatchAssignmentsRequest) GetPatches() []*AssignmentPatch {
@@ -2768,13 +2814,6 @@ func (x *PatchAssignmentsRequest) GetDryRun() bool {
 	return false
 }
 
-func (x *PatchAssignmentsRequest) GetMaxWait() *durationpb.Duration {
-	if x != nil {
-		return x.MaxWait
-	}
-	return nil
-}
-
 func (x *PatchAssignmentsRequest) GetStrict() bool {
 	if x != nil {
 		return x.Strict
@@ -2785,26 +2824,24 @@ func (x *PatchAssignmentsRequest) GetStrict() bool {
 // AssignmentPatch changes parts of one assignment, and leaves the others.
 type AssignmentPatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The parts that it has are set, each with the end that is given now, or none; of
+	// The parts that it has are set, in the base or, with until, in a layer on top; of
 	// numbers, those of the limits that it names. It may have none.
 	Assignment *Assignment `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
-	// Parts that go before these are set.
+	// Parts that go before these are set, from the base and from all layers.
 	Remove []Part `protobuf:"varint,2,rep,packed,name=remove,proto3,enum=ratelimit.admin.v1.Part" json:"remove,omitempty"`
 	// Limits whose numbers go before these are set; at most 16.
 	RemoveLimits []string `protobuf:"bytes,3,rep,name=remove_limits,json=removeLimits,proto3" json:"remove_limits,omitempty"`
+	// The parts go from the base alone; layers stay.
+	RemoveFromBase bool `protobuf:"varint,4,opt,name=remove_from_base,json=removeFromBase,proto3" json:"remove_from_base,omitempty"`
 	// As in PutAssignment.
-	IfMatch string `protobuf:"bytes,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
-	// The assignment has a domain and no entries, and parts are removed alone. Where Redis
-	// lost assignments, a daemon that was stopped may come back with some that are not
-	// there yet: those of the domain then lack these parts. What is there stays.
-	RestOfDomain  bool `protobuf:"varint,5,opt,name=rest_of_domain,json=restOfDomain,proto3" json:"rest_of_domain,omitempty"`
+	IfMatch       string `protobuf:"bytes,5,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AssignmentPatch) Reset() {
 	*x = AssignmentPatch{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2853,7 @@ func (x *AssignmentPatch) String() string {
 func (*AssignmentPatch) ProtoMessage() {}
 
 func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2866,7 @@ func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentPatch.ProtoReflect.Descriptor instead.
 func (*AssignmentPatch) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AssignmentPatch) GetAssignment() *Assignment {
@@ -2853,6 +2890,13 @@ func (x *AssignmentPatch) GetRemoveLimits() []string {
 	return nil
 }
 
+func (x *AssignmentPatch) GetRemoveFromBase() bool {
+	if x != nil {
+		return x.RemoveFromBase
+	}
+	return false
+}
+
 func (x *AssignmentPatch) GetIfMatch() string {
 	if x != nil {
 		return x.IfMatch
@@ -2860,27 +2904,17 @@ func (x *AssignmentPatch) GetIfMatch() string {
 	return ""
 }
 
-func (x *AssignmentPatch) GetRestOfDomain() bool {
-	if x != nil {
-		return x.RestOfDomain
-	}
-	return false
-}
-
 type PatchAssignmentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the request.
-	Changes []*AssignmentChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
-	// As in PutAssignmentsResponse.
-	Pending       []*Daemon            `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
-	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
+	Changes       []*AssignmentChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PatchAssignmentsResponse) Reset() {
 	*x = PatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +2926,7 @@ func (x *PatchAssignmentsResponse) String() string {
 func (*PatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +2939,7 @@ func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PatchAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2915,36 +2949,17 @@ func (x *PatchAssignmentsResponse) GetChanges() []*AssignmentChange {
 	return nil
 }
 
-func (x *PatchAssignmentsResponse) GetPending() []*Daemon {
-	if x != nil {
-		return x.Pending
-	}
-	return nil
-}
-
-func (x *PatchAssignmentsResponse) GetUnknownFor() *durationpb.Duration {
-	if x != nil {
-		return x.UnknownFor
-	}
-	return nil
-}
-
 type PutAssignmentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the request.
-	Changes []*AssignmentChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Daemons that are not known to have all of it in force.
-	Pending []*Daemon `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
-	// For how long there may be more daemons without it, which nobody knows: the register
-	// of daemons is young, or does not answer. Not there: there are none.
-	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
+	Changes       []*AssignmentChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutAssignmentsResponse) Reset() {
 	*x = PutAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +2971,7 @@ func (x *PutAssignmentsResponse) String() string {
 func (*PutAssignmentsResponse) ProtoMessage() {}
 
 func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,26 +2984,12 @@ func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PutAssignmentsResponse) GetChanges() []*AssignmentChange {
 	if x != nil {
 		return x.Changes
-	}
-	return nil
-}
-
-func (x *PutAssignmentsResponse) GetPending() []*Daemon {
-	if x != nil {
-		return x.Pending
-	}
-	return nil
-}
-
-func (x *PutAssignmentsResponse) GetUnknownFor() *durationpb.Duration {
-	if x != nil {
-		return x.UnknownFor
 	}
 	return nil
 }
@@ -3015,7 +3016,7 @@ type AssignmentChange struct {
 
 func (x *AssignmentChange) Reset() {
 	*x = AssignmentChange{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3028,7 @@ func (x *AssignmentChange) String() string {
 func (*AssignmentChange) ProtoMessage() {}
 
 func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3041,7 @@ func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentChange.ProtoReflect.Descriptor instead.
 func (*AssignmentChange) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AssignmentChange) GetOutcome() ChangeOutcome {
@@ -3095,7 +3096,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3108,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3121,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetAssignmentRequest) GetDomain() string {
@@ -3146,7 +3147,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3159,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3172,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() *Assignment {
@@ -3201,7 +3202,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3214,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3227,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListAssignmentsRequest) GetDomain() string {
@@ -3285,7 +3286,7 @@ type ListAssignmentsResponse struct {
 
 func (x *ListAssignmentsResponse) Reset() {
 	*x = ListAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3298,7 @@ func (x *ListAssignmentsResponse) String() string {
 func (*ListAssignmentsResponse) ProtoMessage() {}
 
 func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3311,7 @@ func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAssignmentsResponse) GetAssignments() []*Assignment {
@@ -3341,17 +3342,16 @@ type DeleteAssignmentRequest struct {
 	IfMatch string                 `protobuf:"bytes,3,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
 	// For the audit; at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Which part of the assignment ends; the others stay as they are.
-	Part Part `protobuf:"varint,5,opt,name=part,proto3,enum=ratelimit.admin.v1.Part" json:"part,omitempty"`
-	// As in PutAssignmentsRequest.
-	MaxWait       *durationpb.Duration `protobuf:"bytes,6,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// Which part of the assignment ends, in the base and in all layers; the others stay as
+	// they are.
+	Part          Part `protobuf:"varint,5,opt,name=part,proto3,enum=ratelimit.admin.v1.Part" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteAssignmentRequest) Reset() {
 	*x = DeleteAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3363,7 @@ func (x *DeleteAssignmentRequest) String() string {
 func (*DeleteAssignmentRequest) ProtoMessage() {}
 
 func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3376,7 @@ func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteAssignmentRequest) GetDomain() string {
@@ -3414,26 +3414,16 @@ func (x *DeleteAssignmentRequest) GetPart() Part {
 	return Part_PART_UNSPECIFIED
 }
 
-func (x *DeleteAssignmentRequest) GetMaxWait() *durationpb.Duration {
-	if x != nil {
-		return x.MaxWait
-	}
-	return nil
-}
-
 type DeleteAssignmentResponse struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Change *AssignmentChange      `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
-	// As in PutAssignmentsResponse.
-	Pending       []*Daemon            `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
-	UnknownFor    *durationpb.Duration `protobuf:"bytes,3,opt,name=unknown_for,json=unknownFor,proto3" json:"unknown_for,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        *AssignmentChange      `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteAssignmentResponse) Reset() {
 	*x = DeleteAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3435,7 @@ func (x *DeleteAssignmentResponse) String() string {
 func (*DeleteAssignmentResponse) ProtoMessage() {}
 
 func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3448,7 @@ func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
@@ -3468,16 +3458,125 @@ func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
 	return nil
 }
 
-func (x *DeleteAssignmentResponse) GetPending() []*Daemon {
+type UndoAssignmentRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Domain  string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Entries []*v1.Entry            `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	// For the audit; at most 256 bytes.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Say what would change, and change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndoAssignmentRequest) Reset() {
+	*x = UndoAssignmentRequest{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndoAssignmentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndoAssignmentRequest) ProtoMessage() {}
+
+func (x *UndoAssignmentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
-		return x.Pending
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndoAssignmentRequest.ProtoReflect.Descriptor instead.
+func (*UndoAssignmentRequest) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *UndoAssignmentRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *UndoAssignmentRequest) GetEntries() []*v1.Entry {
+	if x != nil {
+		return x.Entries
 	}
 	return nil
 }
 
-func (x *DeleteAssignmentResponse) GetUnknownFor() *durationpb.Duration {
+func (x *UndoAssignmentRequest) GetReason() string {
 	if x != nil {
-		return x.UnknownFor
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *UndoAssignmentRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type UndoAssignmentResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Change *AssignmentChange      `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	// The change that was taken back.
+	Undone        *AuditRecord `protobuf:"bytes,2,opt,name=undone,proto3" json:"undone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndoAssignmentResponse) Reset() {
+	*x = UndoAssignmentResponse{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndoAssignmentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndoAssignmentResponse) ProtoMessage() {}
+
+func (x *UndoAssignmentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndoAssignmentResponse.ProtoReflect.Descriptor instead.
+func (*UndoAssignmentResponse) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *UndoAssignmentResponse) GetChange() *AssignmentChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *UndoAssignmentResponse) GetUndone() *AuditRecord {
+	if x != nil {
+		return x.Undone
 	}
 	return nil
 }
@@ -3492,7 +3591,7 @@ type WatchAssignmentsRequest struct {
 
 func (x *WatchAssignmentsRequest) Reset() {
 	*x = WatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3603,7 @@ func (x *WatchAssignmentsRequest) String() string {
 func (*WatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3616,7 @@ func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchAssignmentsRequest) GetDomain() string {
@@ -3536,7 +3635,7 @@ type WatchAssignmentsResponse struct {
 
 func (x *WatchAssignmentsResponse) Reset() {
 	*x = WatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3647,7 @@ func (x *WatchAssignmentsResponse) String() string {
 func (*WatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3660,7 @@ func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchAssignmentsResponse) GetRecord() *AuditRecord {
@@ -3579,7 +3678,7 @@ type ListDaemonsRequest struct {
 
 func (x *ListDaemonsRequest) Reset() {
 	*x = ListDaemonsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3690,7 @@ func (x *ListDaemonsRequest) String() string {
 func (*ListDaemonsRequest) ProtoMessage() {}
 
 func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3703,7 @@ func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsRequest.ProtoReflect.Descriptor instead.
 func (*ListDaemonsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 type ListDaemonsResponse struct {
@@ -3620,7 +3719,7 @@ type ListDaemonsResponse struct {
 
 func (x *ListDaemonsResponse) Reset() {
 	*x = ListDaemonsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3731,7 @@ func (x *ListDaemonsResponse) String() string {
 func (*ListDaemonsResponse) ProtoMessage() {}
 
 func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3744,7 @@ func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsResponse.ProtoReflect.Descriptor instead.
 func (*ListDaemonsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListDaemonsResponse) GetDaemons() []*Daemon {
@@ -3689,15 +3788,18 @@ type Daemon struct {
 	// The formats that it reads.
 	Reads []uint32 `protobuf:"varint,10,rep,packed,name=reads,proto3" json:"reads,omitempty"`
 	// The version of its time zones, by which it computes the windows of limits by calendar;
-	// empty without Redis, or if the daemon knows none.
-	TimeZones     string `protobuf:"bytes,11,opt,name=time_zones,json=timeZones,proto3" json:"time_zones,omitempty"`
+	// empty without Redis.
+	TimeZones string `protobuf:"bytes,11,opt,name=time_zones,json=timeZones,proto3" json:"time_zones,omitempty"`
+	// The ID of the last record of the audit that it had followed when it last signed in;
+	// empty without Redis.
+	Change        string `protobuf:"bytes,12,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Daemon) Reset() {
 	*x = Daemon{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3811,7 @@ func (x *Daemon) String() string {
 func (*Daemon) ProtoMessage() {}
 
 func (x *Daemon) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3824,7 @@ func (x *Daemon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daemon.ProtoReflect.Descriptor instead.
 func (*Daemon) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Daemon) GetId() string {
@@ -3802,6 +3904,13 @@ func (x *Daemon) GetTimeZones() string {
 	return ""
 }
 
+func (x *Daemon) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
 type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all.
@@ -3817,7 +3926,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3938,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3951,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListAuditRequest) GetDomain() string {
@@ -3885,7 +3994,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3897,7 +4006,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3910,7 +4019,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -3950,7 +4059,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4071,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4084,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AuditRecord) GetId() string {
@@ -4072,7 +4181,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4084,7 +4193,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4097,7 +4206,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -4158,7 +4267,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4170,7 +4279,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4183,7 +4292,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TopResponse) GetSubjects() []*TopSubject {
@@ -4252,7 +4361,7 @@ type TopSubject struct {
 
 func (x *TopSubject) Reset() {
 	*x = TopSubject{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4373,7 @@ func (x *TopSubject) String() string {
 func (*TopSubject) ProtoMessage() {}
 
 func (x *TopSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4386,7 @@ func (x *TopSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopSubject.ProtoReflect.Descriptor instead.
 func (*TopSubject) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TopSubject) GetDomain() string {
@@ -4455,21 +4564,17 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x0fInspectResponse\x12G\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\n" +
-	"descriptor\"\xe0\x01\n" +
+	"descriptor\"\xaa\x01\n" +
 	"\fResetRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x19\n" +
 	"\x05limit\x18\x03 \x01(\tH\x00R\x05limit\x88\x01\x01\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x124\n" +
-	"\bmax_wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
-	"\x06strict\x18\x06 \x01(\bR\x06strictB\b\n" +
-	"\x06_limit\"\xb5\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06strict\x18\x05 \x01(\bR\x06strictB\b\n" +
+	"\x06_limit\"C\n" +
 	"\rResetResponse\x12\x16\n" +
-	"\x06limits\x18\x01 \x03(\tR\x06limits\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
-	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"unknownFor\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\x8d\x05\n" +
+	"\x06limits\x18\x01 \x03(\tR\x06limits\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x8e\x04\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
@@ -4477,61 +4582,58 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x04plan\x18\x03 \x01(\tR\x04plan\x12=\n" +
 	"\anumbers\x18\x04 \x03(\v2#.ratelimit.admin.v1.AssignedNumbersR\anumbers\x12\x1c\n" +
 	"\tunlimited\x18\x05 \x01(\bR\tunlimited\x12\x18\n" +
-	"\ablocked\x18\x06 \x01(\bR\ablocked\x120\n" +
-	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\x12\x17\n" +
-	"\amade_by\x18\t \x01(\tR\x06madeBy\x123\n" +
-	"\amade_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\x12\x12\n" +
-	"\x04etag\x18\v \x01(\tR\x04etag\x12?\n" +
-	"\rblocked_until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fblockedUntil\x129\n" +
-	"\n" +
-	"plan_until\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tplanUntil\x12C\n" +
-	"\x0funlimited_until\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x0eunlimitedUntil\x12@\n" +
-	"\bcalendar\x18\x13 \x01(\v2$.ratelimit.admin.v1.AssignedCalendarR\bcalendar\"y\n" +
+	"\ablocked\x18\x06 \x01(\bR\ablocked\x12@\n" +
+	"\bcalendar\x18\a \x01(\v2$.ratelimit.admin.v1.AssignedCalendarR\bcalendar\x120\n" +
+	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x17\n" +
+	"\amade_by\x18\n" +
+	" \x01(\tR\x06madeBy\x123\n" +
+	"\amade_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\x12\x12\n" +
+	"\x04etag\x18\f \x01(\tR\x04etag\x12@\n" +
+	"\ttemporary\x18\r \x03(\v2\".ratelimit.admin.v1.TemporaryLayerR\ttemporary\"\xf5\x02\n" +
+	"\x0eTemporaryLayer\x12\x12\n" +
+	"\x04plan\x18\x01 \x01(\tR\x04plan\x12=\n" +
+	"\anumbers\x18\x02 \x03(\v2#.ratelimit.admin.v1.AssignedNumbersR\anumbers\x12\x1c\n" +
+	"\tunlimited\x18\x03 \x01(\bR\tunlimited\x12\x18\n" +
+	"\ablocked\x18\x04 \x01(\bR\ablocked\x12@\n" +
+	"\bcalendar\x18\x05 \x01(\v2$.ratelimit.admin.v1.AssignedCalendarR\bcalendar\x120\n" +
+	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x17\n" +
+	"\amade_by\x18\b \x01(\tR\x06madeBy\x123\n" +
+	"\amade_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\"G\n" +
 	"\x10AssignedCalendar\x12\x1b\n" +
 	"\ttime_zone\x18\x01 \x01(\tR\btimeZone\x12\x16\n" +
-	"\x06starts\x18\x02 \x01(\tR\x06starts\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xbe\x01\n" +
+	"\x06starts\x18\x02 \x01(\tR\x06starts\"\x8c\x01\n" +
 	"\x0fAssignedNumbers\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
-	"\x05burst\x18\x04 \x01(\x04R\x05burst\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xb5\x01\n" +
+	"\x05burst\x18\x04 \x01(\x04R\x05burst\"\x7f\n" +
 	"\x15PutAssignmentsRequest\x125\n" +
 	"\x04puts\x18\x01 \x03(\v2!.ratelimit.admin.v1.PutAssignmentR\x04puts\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x124\n" +
-	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
-	"\x06strict\x18\x04 \x01(\bR\x06strict\"j\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"j\n" +
 	"\rPutAssignment\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x12\x19\n" +
-	"\bif_match\x18\x02 \x01(\tR\aifMatch\"\xbf\x01\n" +
+	"\bif_match\x18\x02 \x01(\tR\aifMatch\"\x89\x01\n" +
 	"\x17PatchAssignmentsRequest\x12=\n" +
 	"\apatches\x18\x01 \x03(\v2#.ratelimit.admin.v1.AssignmentPatchR\apatches\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x124\n" +
-	"\bmax_wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12\x16\n" +
-	"\x06strict\x18\x04 \x01(\bR\x06strict\"\xe9\x01\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"\xed\x01\n" +
 	"\x0fAssignmentPatch\x12>\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x120\n" +
 	"\x06remove\x18\x02 \x03(\x0e2\x18.ratelimit.admin.v1.PartR\x06remove\x12#\n" +
-	"\rremove_limits\x18\x03 \x03(\tR\fremoveLimits\x12\x19\n" +
-	"\bif_match\x18\x04 \x01(\tR\aifMatch\x12$\n" +
-	"\x0erest_of_domain\x18\x05 \x01(\bR\frestOfDomain\"\xcc\x01\n" +
+	"\rremove_limits\x18\x03 \x03(\tR\fremoveLimits\x12(\n" +
+	"\x10remove_from_base\x18\x04 \x01(\bR\x0eremoveFromBase\x12\x19\n" +
+	"\bif_match\x18\x05 \x01(\tR\aifMatch\"Z\n" +
 	"\x18PatchAssignmentsResponse\x12>\n" +
-	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
-	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"unknownFor\"\xca\x01\n" +
+	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\"X\n" +
 	"\x16PutAssignmentsResponse\x12>\n" +
-	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
-	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"unknownFor\"\x8d\x02\n" +
+	"\achanges\x18\x01 \x03(\v2$.ratelimit.admin.v1.AssignmentChangeR\achanges\"\x8d\x02\n" +
 	"\x10AssignmentChange\x12;\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2!.ratelimit.admin.v1.ChangeOutcomeR\aoutcome\x126\n" +
 	"\x06before\x18\x02 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\x06before\x124\n" +
@@ -4557,19 +4659,23 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x17ListAssignmentsResponse\x12@\n" +
 	"\vassignments\x18\x01 \x03(\v2\x1e.ratelimit.admin.v1.AssignmentR\vassignments\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x04R\x05total\"\xf7\x01\n" +
+	"\x05total\x18\x03 \x01(\x04R\x05total\"\xc1\x01\n" +
 	"\x17DeleteAssignmentRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x19\n" +
 	"\bif_match\x18\x03 \x01(\tR\aifMatch\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12,\n" +
-	"\x04part\x18\x05 \x01(\x0e2\x18.ratelimit.admin.v1.PartR\x04part\x124\n" +
-	"\bmax_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\"\xca\x01\n" +
+	"\x04part\x18\x05 \x01(\x0e2\x18.ratelimit.admin.v1.PartR\x04part\"X\n" +
 	"\x18DeleteAssignmentResponse\x12<\n" +
-	"\x06change\x18\x01 \x01(\v2$.ratelimit.admin.v1.AssignmentChangeR\x06change\x124\n" +
-	"\apending\x18\x02 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\apending\x12:\n" +
-	"\vunknown_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"unknownFor\"1\n" +
+	"\x06change\x18\x01 \x01(\v2$.ratelimit.admin.v1.AssignmentChangeR\x06change\"\x8f\x01\n" +
+	"\x15UndoAssignmentRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
+	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\x8f\x01\n" +
+	"\x16UndoAssignmentResponse\x12<\n" +
+	"\x06change\x18\x01 \x01(\v2$.ratelimit.admin.v1.AssignmentChangeR\x06change\x127\n" +
+	"\x06undone\x18\x02 \x01(\v2\x1f.ratelimit.admin.v1.AuditRecordR\x06undone\"1\n" +
 	"\x17WatchAssignmentsRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\"S\n" +
 	"\x18WatchAssignmentsResponse\x127\n" +
@@ -4579,7 +4685,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\adaemons\x18\x01 \x03(\v2\x1a.ratelimit.admin.v1.DaemonR\adaemons\x12\x1d\n" +
 	"\n" +
 	"same_rules\x18\x02 \x01(\bR\tsameRules\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xd1\x02\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xe9\x02\n" +
 	"\x06Daemon\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -4593,7 +4699,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x05reads\x18\n" +
 	" \x03(\rR\x05reads\x12\x1d\n" +
 	"\n" +
-	"time_zones\x18\v \x01(\tR\ttimeZones\"\x95\x01\n" +
+	"time_zones\x18\v \x01(\tR\ttimeZones\x12\x16\n" +
+	"\x06change\x18\f \x01(\tR\x06change\"\x95\x01\n" +
 	"\x10ListAuditRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x1b\n" +
@@ -4663,7 +4770,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSOURCE_FILE\x10\x01\x12\x15\n" +
 	"\x11SOURCE_ASSIGNMENT\x10\x02\x12\x12\n" +
-	"\x0eSOURCE_REQUEST\x10\x03*\x84\x01\n" +
+	"\x0eSOURCE_REQUEST\x10\x03*\x98\x01\n" +
 	"\x04Part\x12\x14\n" +
 	"\x10PART_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4673,7 +4780,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\tPART_PLAN\x10\x03\x12\x12\n" +
 	"\x0ePART_UNLIMITED\x10\x04\x12\x10\n" +
 	"\fPART_NUMBERS\x10\x05\x12\x11\n" +
-	"\rPART_CALENDAR\x10\x06*\x92\x02\n" +
+	"\rPART_CALENDAR\x10\x06\x12\x12\n" +
+	"\x0ePART_TEMPORARY\x10\a*\x92\x02\n" +
 	"\rChangeOutcome\x12\x1e\n" +
 	"\x1aCHANGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_CREATED\x10\x01\x12\x1b\n" +
@@ -4683,13 +4791,14 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x17CHANGE_OUTCOME_CONFLICT\x10\x05\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_REFUSED\x10\x06\x12\x1a\n" +
 	"\x16CHANGE_OUTCOME_UNKNOWN\x10\a\x12\x19\n" +
-	"\x15CHANGE_OUTCOME_FAILED\x10\b*\x8a\x01\n" +
+	"\x15CHANGE_OUTCOME_FAILED\x10\b*\xa7\x01\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ASSIGNED\x10\x01\x12\x19\n" +
 	"\x15AUDIT_KIND_UNASSIGNED\x10\x02\x12\x14\n" +
 	"\x10AUDIT_KIND_RESET\x10\x03\x12\x17\n" +
-	"\x13AUDIT_KIND_RESTORED\x10\x04*C\n" +
+	"\x13AUDIT_KIND_RESTORED\x10\x04\x12\x1b\n" +
+	"\x17AUDIT_KIND_RESET_FAILED\x10\x05*C\n" +
 	"\x05TopBy\x12\x16\n" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTOP_BY_DENIED\x10\x01\x12\x0f\n" +
@@ -4698,8 +4807,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x16TOP_WINDOW_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11TOP_WINDOW_MINUTE\x10\x01\x12\x1b\n" +
 	"\x17TOP_WINDOW_QUARTER_HOUR\x10\x02\x12\x13\n" +
-	"\x0fTOP_WINDOW_HOUR\x10\x032\xc4\n" +
-	"\n" +
+	"\x0fTOP_WINDOW_HOUR\x10\x032\xad\v\n" +
 	"\fAdminService\x12^\n" +
 	"\vListDomains\x12&.ratelimit.admin.v1.ListDomainsRequest\x1a'.ratelimit.admin.v1.ListDomainsResponse\x12R\n" +
 	"\aGetRule\x12\".ratelimit.admin.v1.GetRuleRequest\x1a#.ratelimit.admin.v1.GetRuleResponse\x12R\n" +
@@ -4710,7 +4818,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x10PatchAssignments\x12+.ratelimit.admin.v1.PatchAssignmentsRequest\x1a,.ratelimit.admin.v1.PatchAssignmentsResponse\x12d\n" +
 	"\rGetAssignment\x12(.ratelimit.admin.v1.GetAssignmentRequest\x1a).ratelimit.admin.v1.GetAssignmentResponse\x12j\n" +
 	"\x0fListAssignments\x12*.ratelimit.admin.v1.ListAssignmentsRequest\x1a+.ratelimit.admin.v1.ListAssignmentsResponse\x12m\n" +
-	"\x10DeleteAssignment\x12+.ratelimit.admin.v1.DeleteAssignmentRequest\x1a,.ratelimit.admin.v1.DeleteAssignmentResponse\x12o\n" +
+	"\x10DeleteAssignment\x12+.ratelimit.admin.v1.DeleteAssignmentRequest\x1a,.ratelimit.admin.v1.DeleteAssignmentResponse\x12g\n" +
+	"\x0eUndoAssignment\x12).ratelimit.admin.v1.UndoAssignmentRequest\x1a*.ratelimit.admin.v1.UndoAssignmentResponse\x12o\n" +
 	"\x10WatchAssignments\x12+.ratelimit.admin.v1.WatchAssignmentsRequest\x1a,.ratelimit.admin.v1.WatchAssignmentsResponse0\x01\x12^\n" +
 	"\vListDaemons\x12&.ratelimit.admin.v1.ListDaemonsRequest\x1a'.ratelimit.admin.v1.ListDaemonsResponse\x12X\n" +
 	"\tListAudit\x12$.ratelimit.admin.v1.ListAuditRequest\x1a%.ratelimit.admin.v1.ListAuditResponse\x12F\n" +
@@ -4729,7 +4838,7 @@ func file_ratelimit_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(Unmatched)(0),                   // 0: ratelimit.admin.v1.Unmatched
 	(Verdict)(0),                     // 1: ratelimit.admin.v1.Verdict
@@ -4762,57 +4871,60 @@ var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(*ResetRequest)(nil),             // 28: ratelimit.admin.v1.ResetRequest
 	(*ResetResponse)(nil),            // 29: ratelimit.admin.v1.ResetResponse
 	(*Assignment)(nil),               // 30: ratelimit.admin.v1.Assignment
-	(*AssignedCalendar)(nil),         // 31: ratelimit.admin.v1.AssignedCalendar
-	(*AssignedNumbers)(nil),          // 32: ratelimit.admin.v1.AssignedNumbers
-	(*PutAssignmentsRequest)(nil),    // 33: ratelimit.admin.v1.PutAssignmentsRequest
-	(*PutAssignment)(nil),            // 34: ratelimit.admin.v1.PutAssignment
-	(*PatchAssignmentsRequest)(nil),  // 35: ratelimit.admin.v1.PatchAssignmentsRequest
-	(*AssignmentPatch)(nil),          // 36: ratelimit.admin.v1.AssignmentPatch
-	(*PatchAssignmentsResponse)(nil), // 37: ratelimit.admin.v1.PatchAssignmentsResponse
-	(*PutAssignmentsResponse)(nil),   // 38: ratelimit.admin.v1.PutAssignmentsResponse
-	(*AssignmentChange)(nil),         // 39: ratelimit.admin.v1.AssignmentChange
-	(*GetAssignmentRequest)(nil),     // 40: ratelimit.admin.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil),    // 41: ratelimit.admin.v1.GetAssignmentResponse
-	(*ListAssignmentsRequest)(nil),   // 42: ratelimit.admin.v1.ListAssignmentsRequest
-	(*ListAssignmentsResponse)(nil),  // 43: ratelimit.admin.v1.ListAssignmentsResponse
-	(*DeleteAssignmentRequest)(nil),  // 44: ratelimit.admin.v1.DeleteAssignmentRequest
-	(*DeleteAssignmentResponse)(nil), // 45: ratelimit.admin.v1.DeleteAssignmentResponse
-	(*WatchAssignmentsRequest)(nil),  // 46: ratelimit.admin.v1.WatchAssignmentsRequest
-	(*WatchAssignmentsResponse)(nil), // 47: ratelimit.admin.v1.WatchAssignmentsResponse
-	(*ListDaemonsRequest)(nil),       // 48: ratelimit.admin.v1.ListDaemonsRequest
-	(*ListDaemonsResponse)(nil),      // 49: ratelimit.admin.v1.ListDaemonsResponse
-	(*Daemon)(nil),                   // 50: ratelimit.admin.v1.Daemon
-	(*ListAuditRequest)(nil),         // 51: ratelimit.admin.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 52: ratelimit.admin.v1.ListAuditResponse
-	(*AuditRecord)(nil),              // 53: ratelimit.admin.v1.AuditRecord
-	(*TopRequest)(nil),               // 54: ratelimit.admin.v1.TopRequest
-	(*TopResponse)(nil),              // 55: ratelimit.admin.v1.TopResponse
-	(*TopSubject)(nil),               // 56: ratelimit.admin.v1.TopSubject
-	(*v1.Entry)(nil),                 // 57: ratelimit.v1.Entry
-	(v1.Algorithm)(0),                // 58: ratelimit.v1.Algorithm
-	(*durationpb.Duration)(nil),      // 59: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
-	(*v1.Calendar)(nil),              // 61: ratelimit.v1.Calendar
-	(*v1.TakeRequest)(nil),           // 62: ratelimit.v1.TakeRequest
+	(*TemporaryLayer)(nil),           // 31: ratelimit.admin.v1.TemporaryLayer
+	(*AssignedCalendar)(nil),         // 32: ratelimit.admin.v1.AssignedCalendar
+	(*AssignedNumbers)(nil),          // 33: ratelimit.admin.v1.AssignedNumbers
+	(*PutAssignmentsRequest)(nil),    // 34: ratelimit.admin.v1.PutAssignmentsRequest
+	(*PutAssignment)(nil),            // 35: ratelimit.admin.v1.PutAssignment
+	(*PatchAssignmentsRequest)(nil),  // 36: ratelimit.admin.v1.PatchAssignmentsRequest
+	(*AssignmentPatch)(nil),          // 37: ratelimit.admin.v1.AssignmentPatch
+	(*PatchAssignmentsResponse)(nil), // 38: ratelimit.admin.v1.PatchAssignmentsResponse
+	(*PutAssignmentsResponse)(nil),   // 39: ratelimit.admin.v1.PutAssignmentsResponse
+	(*AssignmentChange)(nil),         // 40: ratelimit.admin.v1.AssignmentChange
+	(*GetAssignmentRequest)(nil),     // 41: ratelimit.admin.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),    // 42: ratelimit.admin.v1.GetAssignmentResponse
+	(*ListAssignmentsRequest)(nil),   // 43: ratelimit.admin.v1.ListAssignmentsRequest
+	(*ListAssignmentsResponse)(nil),  // 44: ratelimit.admin.v1.ListAssignmentsResponse
+	(*DeleteAssignmentRequest)(nil),  // 45: ratelimit.admin.v1.DeleteAssignmentRequest
+	(*DeleteAssignmentResponse)(nil), // 46: ratelimit.admin.v1.DeleteAssignmentResponse
+	(*UndoAssignmentRequest)(nil),    // 47: ratelimit.admin.v1.UndoAssignmentRequest
+	(*UndoAssignmentResponse)(nil),   // 48: ratelimit.admin.v1.UndoAssignmentResponse
+	(*WatchAssignmentsRequest)(nil),  // 49: ratelimit.admin.v1.WatchAssignmentsRequest
+	(*WatchAssignmentsResponse)(nil), // 50: ratelimit.admin.v1.WatchAssignmentsResponse
+	(*ListDaemonsRequest)(nil),       // 51: ratelimit.admin.v1.ListDaemonsRequest
+	(*ListDaemonsResponse)(nil),      // 52: ratelimit.admin.v1.ListDaemonsResponse
+	(*Daemon)(nil),                   // 53: ratelimit.admin.v1.Daemon
+	(*ListAuditRequest)(nil),         // 54: ratelimit.admin.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 55: ratelimit.admin.v1.ListAuditResponse
+	(*AuditRecord)(nil),              // 56: ratelimit.admin.v1.AuditRecord
+	(*TopRequest)(nil),               // 57: ratelimit.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 58: ratelimit.admin.v1.TopResponse
+	(*TopSubject)(nil),               // 59: ratelimit.admin.v1.TopSubject
+	(*v1.Entry)(nil),                 // 60: ratelimit.v1.Entry
+	(v1.Algorithm)(0),                // 61: ratelimit.v1.Algorithm
+	(*durationpb.Duration)(nil),      // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 63: google.protobuf.Timestamp
+	(*v1.Calendar)(nil),              // 64: ratelimit.v1.Calendar
+	(*v1.TakeRequest)(nil),           // 65: ratelimit.v1.TakeRequest
 }
 var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	12,  // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
 	9,   // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
 	0,   // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
-	57,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
+	60,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
 	15,  // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
 	9,   // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
 	17,  // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
 	16,  // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
 	17,  // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	58,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	59,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
-	60,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
-	61,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
-	62,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
+	61,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	62,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
+	63,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
+	64,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
+	65,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
 	20,  // 14: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	59,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
-	57,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
+	62,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
+	60,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
 	1,   // 17: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
 	15,  // 18: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
 	23,  // 19: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
@@ -4824,107 +4936,100 @@ var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	30,  // 25: ratelimit.admin.v1.ExplainedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
 	17,  // 26: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
 	3,   // 27: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	59,  // 28: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
-	59,  // 29: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
-	59,  // 30: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
+	62,  // 28: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	62,  // 29: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
+	62,  // 30: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
 	17,  // 31: ratelimit.admin.v1.ExplainedLimit.share:type_name -> ratelimit.admin.v1.RuleLimit
 	25,  // 32: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
 	24,  // 33: ratelimit.admin.v1.ExplainedLimit.bill:type_name -> ratelimit.admin.v1.Bill
-	59,  // 34: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
-	59,  // 35: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
-	57,  // 36: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	62,  // 34: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
+	62,  // 35: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
+	60,  // 36: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
 	20,  // 37: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	57,  // 38: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	59,  // 39: ratelimit.admin.v1.ResetRequest.max_wait:type_name -> google.protobuf.Duration
-	50,  // 40: ratelimit.admin.v1.ResetResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	59,  // 41: ratelimit.admin.v1.ResetResponse.unknown_for:type_name -> google.protobuf.Duration
-	57,  // 42: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
-	32,  // 43: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	60,  // 44: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	60,  // 45: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	60,  // 46: ratelimit.admin.v1.Assignment.blocked_until:type_name -> google.protobuf.Timestamp
-	60,  // 47: ratelimit.admin.v1.Assignment.plan_until:type_name -> google.protobuf.Timestamp
-	60,  // 48: ratelimit.admin.v1.Assignment.unlimited_until:type_name -> google.protobuf.Timestamp
-	31,  // 49: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
-	60,  // 50: ratelimit.admin.v1.AssignedCalendar.until:type_name -> google.protobuf.Timestamp
-	59,  // 51: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	60,  // 52: ratelimit.admin.v1.AssignedNumbers.until:type_name -> google.protobuf.Timestamp
-	34,  // 53: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	59,  // 54: ratelimit.admin.v1.PutAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	30,  // 55: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	36,  // 56: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	59,  // 57: ratelimit.admin.v1.PatchAssignmentsRequest.max_wait:type_name -> google.protobuf.Duration
-	30,  // 58: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	4,   // 59: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	39,  // 60: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	50,  // 61: ratelimit.admin.v1.PatchAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	59,  // 62: ratelimit.admin.v1.PatchAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	39,  // 63: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	50,  // 64: ratelimit.admin.v1.PutAssignmentsResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	59,  // 65: ratelimit.admin.v1.PutAssignmentsResponse.unknown_for:type_name -> google.protobuf.Duration
-	5,   // 66: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	30,  // 67: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	30,  // 68: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	57,  // 69: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	30,  // 70: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	30,  // 71: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	57,  // 72: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	4,   // 73: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	59,  // 74: ratelimit.admin.v1.DeleteAssignmentRequest.max_wait:type_name -> google.protobuf.Duration
-	39,  // 75: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	50,  // 76: ratelimit.admin.v1.DeleteAssignmentResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	59,  // 77: ratelimit.admin.v1.DeleteAssignmentResponse.unknown_for:type_name -> google.protobuf.Duration
-	53,  // 78: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	50,  // 79: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	60,  // 80: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	60,  // 81: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	60,  // 82: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	57,  // 83: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	53,  // 84: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	60,  // 85: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	6,   // 86: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	57,  // 87: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	30,  // 88: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	30,  // 89: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	7,   // 90: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	8,   // 91: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	56,  // 92: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	59,  // 93: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	50,  // 94: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	57,  // 95: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	10,  // 96: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	13,  // 97: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	18,  // 98: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	26,  // 99: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	28,  // 100: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	33,  // 101: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	35,  // 102: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	40,  // 103: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	42,  // 104: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	44,  // 105: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	46,  // 106: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	48,  // 107: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	51,  // 108: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	54,  // 109: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	11,  // 110: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	14,  // 111: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	19,  // 112: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	27,  // 113: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	29,  // 114: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	38,  // 115: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	37,  // 116: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	41,  // 117: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	43,  // 118: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	45,  // 119: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	47,  // 120: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	49,  // 121: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	52,  // 122: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	55,  // 123: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	110, // [110:124] is the sub-list for method output_type
-	96,  // [96:110] is the sub-list for method input_type
-	96,  // [96:96] is the sub-list for extension type_name
-	96,  // [96:96] is the sub-list for extension extendee
-	0,   // [0:96] is the sub-list for field type_name
+	60,  // 38: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	60,  // 39: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	33,  // 40: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	32,  // 41: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	63,  // 42: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	63,  // 43: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	31,  // 44: ratelimit.admin.v1.Assignment.temporary:type_name -> ratelimit.admin.v1.TemporaryLayer
+	33,  // 45: ratelimit.admin.v1.TemporaryLayer.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	32,  // 46: ratelimit.admin.v1.TemporaryLayer.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	63,  // 47: ratelimit.admin.v1.TemporaryLayer.until:type_name -> google.protobuf.Timestamp
+	63,  // 48: ratelimit.admin.v1.TemporaryLayer.made_at:type_name -> google.protobuf.Timestamp
+	62,  // 49: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	35,  // 50: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	30,  // 51: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	37,  // 52: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	30,  // 53: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	4,   // 54: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	40,  // 55: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	40,  // 56: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	5,   // 57: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	30,  // 58: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	30,  // 59: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	60,  // 60: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	30,  // 61: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	30,  // 62: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	60,  // 63: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	4,   // 64: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	40,  // 65: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	60,  // 66: ratelimit.admin.v1.UndoAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	40,  // 67: ratelimit.admin.v1.UndoAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	56,  // 68: ratelimit.admin.v1.UndoAssignmentResponse.undone:type_name -> ratelimit.admin.v1.AuditRecord
+	56,  // 69: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	53,  // 70: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	63,  // 71: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	63,  // 72: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	63,  // 73: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	60,  // 74: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	56,  // 75: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	63,  // 76: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	6,   // 77: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	60,  // 78: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	30,  // 79: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	30,  // 80: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	7,   // 81: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	8,   // 82: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	59,  // 83: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	62,  // 84: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	53,  // 85: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	60,  // 86: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	10,  // 87: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	13,  // 88: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	18,  // 89: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	26,  // 90: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	28,  // 91: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	34,  // 92: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	36,  // 93: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	41,  // 94: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	43,  // 95: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	45,  // 96: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	47,  // 97: ratelimit.admin.v1.AdminService.UndoAssignment:input_type -> ratelimit.admin.v1.UndoAssignmentRequest
+	49,  // 98: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	51,  // 99: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	54,  // 100: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	57,  // 101: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	11,  // 102: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	14,  // 103: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	19,  // 104: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	27,  // 105: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	29,  // 106: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	39,  // 107: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	38,  // 108: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	42,  // 109: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	44,  // 110: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	46,  // 111: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	48,  // 112: ratelimit.admin.v1.AdminService.UndoAssignment:output_type -> ratelimit.admin.v1.UndoAssignmentResponse
+	50,  // 113: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	52,  // 114: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	55,  // 115: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	58,  // 116: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	102, // [102:117] is the sub-list for method output_type
+	87,  // [87:102] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }
@@ -4940,7 +5045,7 @@ func file_ratelimit_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_admin_v1_admin_proto_rawDesc), len(file_ratelimit_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   48,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -3,7 +3,8 @@
 // admin port alone, over gRPC and as JSON under /admin/v1.
 //
 // Each RPC needs a role: viewer, support (which may also explain, inspect,
-// reset, and see who had the most) or operator (which may do all). Without a tokens file
+// reset, see who had the most, and put relief on top of assignments) or
+// operator (which may do all). Without a tokens file
 // (admin.tokens_file) and without client certificates, callers on the machine
 // itself are viewers who may also explain and inspect, and nobody else is served.
 //
@@ -49,6 +50,7 @@ const (
 	AdminService_GetAssignment_FullMethodName    = "/ratelimit.admin.v1.AdminService/GetAssignment"
 	AdminService_ListAssignments_FullMethodName  = "/ratelimit.admin.v1.AdminService/ListAssignments"
 	AdminService_DeleteAssignment_FullMethodName = "/ratelimit.admin.v1.AdminService/DeleteAssignment"
+	AdminService_UndoAssignment_FullMethodName   = "/ratelimit.admin.v1.AdminService/UndoAssignment"
 	AdminService_WatchAssignments_FullMethodName = "/ratelimit.admin.v1.AdminService/WatchAssignments"
 	AdminService_ListDaemons_FullMethodName      = "/ratelimit.admin.v1.AdminService/ListDaemons"
 	AdminService_ListAudit_FullMethodName        = "/ratelimit.admin.v1.AdminService/ListAudit"
@@ -73,24 +75,25 @@ type AdminServiceClient interface {
 	// Reset forgets the state of one subject's limit, or of all its limits,
 	// atomically: it is then as if nothing had been taken. Role: support.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
-	// PutAssignments makes or replaces assignments, each by itself. It returns
-	// once all daemons have them in force, or with those that have not: after
-	// max_wait, or without one after 2 s. Without one it takes up to 9 s where the
-	// register of daemons is younger than 7 s, so that nobody knows yet which there
-	// are. Daemons for which a change has waited in vain are not waited for again
-	// until they have it. Role: operator.
+	// PutAssignments says the whole base of assignments, each by itself. A change is
+	// kept before this returns; the daemon that answers decides by it from then on, and
+	// all others that reach the store within 2 s. Role: operator.
 	PutAssignments(ctx context.Context, in *PutAssignmentsRequest, opts ...grpc.CallOption) (*PutAssignmentsResponse, error)
 	// PatchAssignments changes parts of assignments, as PutAssignments does the
-	// whole. Role: operator.
+	// whole. Role: operator; support may put relief on top: numbers of limits with an
+	// end, within assignments.relief_times and assignments.relief_for.
 	PatchAssignments(ctx context.Context, in *PatchAssignmentsRequest, opts ...grpc.CallOption) (*PatchAssignmentsResponse, error)
 	// GetAssignment shows one assignment. Role: viewer.
 	GetAssignment(ctx context.Context, in *GetAssignmentRequest, opts ...grpc.CallOption) (*GetAssignmentResponse, error)
 	// ListAssignments lists assignments, sorted by domain and entries. Role:
 	// viewer.
 	ListAssignments(ctx context.Context, in *ListAssignmentsRequest, opts ...grpc.CallOption) (*ListAssignmentsResponse, error)
-	// DeleteAssignment ends one assignment, as PutAssignments makes it. Role:
-	// operator.
+	// DeleteAssignment ends one assignment, or a part of it. Role: operator.
 	DeleteAssignment(ctx context.Context, in *DeleteAssignmentRequest, opts ...grpc.CallOption) (*DeleteAssignmentResponse, error)
+	// UndoAssignment takes back the last change of one assignment, by its record. It
+	// fails with FAILED_PRECONDITION if there is no record, if the last one is that of a
+	// reset, or if what it made is not in force any more. Role: operator.
+	UndoAssignment(ctx context.Context, in *UndoAssignmentRequest, opts ...grpc.CallOption) (*UndoAssignmentResponse, error)
 	// WatchAssignments tells of changes from now on. A caller that does not keep up
 	// is ended with RESOURCE_EXHAUSTED. Role: viewer.
 	WatchAssignments(ctx context.Context, in *WatchAssignmentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAssignmentsResponse], error)
@@ -212,6 +215,16 @@ func (c *adminServiceClient) DeleteAssignment(ctx context.Context, in *DeleteAss
 	return out, nil
 }
 
+func (c *adminServiceClient) UndoAssignment(ctx context.Context, in *UndoAssignmentRequest, opts ...grpc.CallOption) (*UndoAssignmentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UndoAssignmentResponse)
+	err := c.cc.Invoke(ctx, AdminService_UndoAssignment_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) WatchAssignments(ctx context.Context, in *WatchAssignmentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAssignmentsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_WatchAssignments_FullMethodName, cOpts...)
@@ -279,24 +292,25 @@ type AdminServiceServer interface {
 	// Reset forgets the state of one subject's limit, or of all its limits,
 	// atomically: it is then as if nothing had been taken. Role: support.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
-	// PutAssignments makes or replaces assignments, each by itself. It returns
-	// once all daemons have them in force, or with those that have not: after
-	// max_wait, or without one after 2 s. Without one it takes up to 9 s where the
-	// register of daemons is younger than 7 s, so that nobody knows yet which there
-	// are. Daemons for which a change has waited in vain are not waited for again
-	// until they have it. Role: operator.
+	// PutAssignments says the whole base of assignments, each by itself. A change is
+	// kept before this returns; the daemon that answers decides by it from then on, and
+	// all others that reach the store within 2 s. Role: operator.
 	PutAssignments(context.Context, *PutAssignmentsRequest) (*PutAssignmentsResponse, error)
 	// PatchAssignments changes parts of assignments, as PutAssignments does the
-	// whole. Role: operator.
+	// whole. Role: operator; support may put relief on top: numbers of limits with an
+	// end, within assignments.relief_times and assignments.relief_for.
 	PatchAssignments(context.Context, *PatchAssignmentsRequest) (*PatchAssignmentsResponse, error)
 	// GetAssignment shows one assignment. Role: viewer.
 	GetAssignment(context.Context, *GetAssignmentRequest) (*GetAssignmentResponse, error)
 	// ListAssignments lists assignments, sorted by domain and entries. Role:
 	// viewer.
 	ListAssignments(context.Context, *ListAssignmentsRequest) (*ListAssignmentsResponse, error)
-	// DeleteAssignment ends one assignment, as PutAssignments makes it. Role:
-	// operator.
+	// DeleteAssignment ends one assignment, or a part of it. Role: operator.
 	DeleteAssignment(context.Context, *DeleteAssignmentRequest) (*DeleteAssignmentResponse, error)
+	// UndoAssignment takes back the last change of one assignment, by its record. It
+	// fails with FAILED_PRECONDITION if there is no record, if the last one is that of a
+	// reset, or if what it made is not in force any more. Role: operator.
+	UndoAssignment(context.Context, *UndoAssignmentRequest) (*UndoAssignmentResponse, error)
 	// WatchAssignments tells of changes from now on. A caller that does not keep up
 	// is ended with RESOURCE_EXHAUSTED. Role: viewer.
 	WatchAssignments(*WatchAssignmentsRequest, grpc.ServerStreamingServer[WatchAssignmentsResponse]) error
@@ -347,6 +361,9 @@ func (UnimplementedAdminServiceServer) ListAssignments(context.Context, *ListAss
 }
 func (UnimplementedAdminServiceServer) DeleteAssignment(context.Context, *DeleteAssignmentRequest) (*DeleteAssignmentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAssignment not implemented")
+}
+func (UnimplementedAdminServiceServer) UndoAssignment(context.Context, *UndoAssignmentRequest) (*UndoAssignmentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndoAssignment not implemented")
 }
 func (UnimplementedAdminServiceServer) WatchAssignments(*WatchAssignmentsRequest, grpc.ServerStreamingServer[WatchAssignmentsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchAssignments not implemented")
@@ -561,6 +578,24 @@ func _AdminService_DeleteAssignment_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_UndoAssignment_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndoAssignmentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).UndoAssignment(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_UndoAssignment_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).UndoAssignment(ctx, req.(*UndoAssignmentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_WatchAssignments_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchAssignmentsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -672,6 +707,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteAssignment",
 			Handler:    _AdminService_DeleteAssignment_Handler,
+		},
+		{
+			MethodName: "UndoAssignment",
+			Handler:    _AdminService_UndoAssignment_Handler,
 		},
 		{
 			MethodName: "ListDaemons",

@@ -1,0 +1,98 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
+)
+
+const plannedLimits = `
+domain: d
+descriptors:
+  - key: user
+    plans:
+      free: {name: n, requests: 1, period: 1h, algorithm: fixed_window}
+      pro: {name: n, requests: 3, period: 1h, algorithm: fixed_window}
+    plan: free
+  - key: tenant
+    descriptors:
+      - key: call
+        plans:
+          free: {name: slots, algorithm: concurrency, requests: 1, hold: 1h}
+          pro: {name: slots, algorithm: concurrency, requests: 3, hold: 1h}
+        plan: free
+`
+
+// requestsOf returns the number of the limit that decides a descriptor now, and whether it
+// is denied.
+func (r *rig) requestsOf(text string) (requests int64, isDenied bool) {
+	r.t.Helper()
+	c := r.take(asking(text, 0))
+	return c.Outcomes[0].Limits[0].Requests, c.Denied
+}
+
+// Each layer decides from the top until it ends, and then what is below it.
+func TestLayersDecideUntilTheyEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, plannedLimits)
+	until := func(minutes int64) int64 { return started.UnixMicro() + minutes*60e6 }
+	numbers := func(requests int64) assign.Terms {
+		return assign.Terms{Numbers: []assign.Numbers{{Limit: "n", Requests: requests}}}
+	}
+	base := numbers(5)
+	base.Plan = "pro"
+	r.table.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: entries("user=a")},
+		Base:    assign.Layer{Terms: base},
+		Layers: []assign.Layer{
+			{Terms: numbers(6), Until: until(4)},
+			{Terms: numbers(7), Until: until(3)},
+			{Terms: assign.Terms{Plan: "free"}, Until: until(5)},
+			{Terms: assign.Terms{Unlimited: true}, Until: until(2)},
+			{Terms: assign.Terms{Blocked: true}, Until: until(1)},
+		},
+	})
+	for minute, want := range []int64{0, -1, 7, 6, 5, 5} {
+		r.clock.Store(until(int64(minute)))
+		if c := r.take(asking("user=a", 0)); minute == 1 {
+			if c.Denied || len(c.Outcomes[0].Limits) != 0 {
+				t.Errorf("in minute 1 it is denied %t, by %v", c.Denied, c.Outcomes[0].Limits)
+			}
+			continue
+		}
+		requests, isDenied := r.requestsOf("user=a")
+		if isDenied != (minute == 0) || requests != want {
+			t.Errorf("in minute %d it is denied %t, by a limit of %d, want %d", minute, isDenied, requests, want)
+		}
+	}
+	if retry := r.blockedFor("user=a", until(0)); retry != time.Minute {
+		t.Errorf("the block lasts %v, want a minute", retry)
+	}
+}
+
+// blockedFor returns when a descriptor that is blocked at a time may be asked for again.
+func (r *rig) blockedFor(text string, now int64) time.Duration {
+	r.t.Helper()
+	r.clock.Store(now)
+	c := r.take(asking(text, 1))
+	return c.Outcomes[0].Decisions[0].RetryAfter
+}
+
+// With a holder two beginnings are looked up: the plan is as of now all the same.
+func TestPlanOfAHolderIsAsOfNow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, plannedLimits)
+	r.table.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: entries("tenant=x,call=1")},
+		Base:    assign.Layer{Terms: assign.Terms{Plan: "pro"}},
+		Layers:  []assign.Layer{{Terms: assign.Terms{Plan: "free"}, Until: started.UnixMicro() + 1}},
+	})
+	if requests, _ := r.requestsOf("tenant=x,call=1"); requests != 1 {
+		t.Errorf("the number is %d, want 1", requests)
+	}
+	r.clock.Add(1)
+	if requests, _ := r.requestsOf("tenant=x,call=1"); requests != 3 {
+		t.Errorf("once the layer has ended the number is %d, want 3", requests)
+	}
+}
