@@ -280,12 +280,22 @@ func TestLostSlotIsTold(t *testing.T) {
 	r.Holder = "job-17"
 	err := c.Do(within(t), r, func(ctx context.Context) error {
 		release := client.Request{Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("short", "x"), client.E("job", "job-17")}}}}
-		// Another one with this name, whose release is of the same slot.
-		other, _, err := connect(t, d.Address).TryAcquire(within(t), release)
-		if err != nil {
-			return err
+		another := connect(t, d.Address)
+		r := inFlight("short", "x")
+		r.Holder = "job-18"
+		// One with this name releases the slot, and another job is there before it is renewed.
+		for ctx.Err() == nil {
+			same, _, err := another.TryAcquire(within(t), release)
+			if err != nil {
+				return err
+			}
+			same.Release()
+			taken, _, err := another.TryAcquire(within(t), r)
+			if err == nil && taken != nil {
+				defer taken.Release()
+				break
+			}
 		}
-		other.Release()
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})

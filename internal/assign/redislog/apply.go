@@ -23,7 +23,7 @@ const (
 var (
 	errNotLoaded = errors.New("redis: the assignments are not loaded yet")
 	errBusy      = fmt.Errorf("%w: others change the same subject all the time", assign.ErrNothingChanged)
-	errNotSent   = fmt.Errorf("not sent, so %w: Redis did not answer for changes before it", assign.ErrNothingChanged)
+	errNotSent   = fmt.Errorf("not sent, so %w: Redis did not answer before", assign.ErrNothingChanged)
 )
 
 // Apply implements assign.Store.
@@ -36,6 +36,18 @@ func (s *Store) Apply(ctx context.Context, changes []assign.Change) ([]assign.Re
 	}
 	if !s.Loaded() {
 		return results, errNotLoaded
+	}
+	// The table may be a second old: by it a change might change nothing that does, or
+	// find another version than there is.
+	if err := s.refreshNow(ctx); err != nil {
+		notSent := s.failure(err, false)
+		if notSent.Outcome != assign.Failed {
+			notSent = assign.Result{Outcome: assign.Failed, Err: errNotSent, Passes: true}
+		}
+		for i := range results {
+			results[i] = notSent
+		}
+		return results, wrap(err)
 	}
 	for from := 0; from < len(changes); {
 		to := from + together(changes[from:])

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,7 +115,7 @@ func TestChangeIsInForceThoughRedisFallsSilent(t *testing.T) {
 	c := connOptions(redisconn.Single, redistest.Single(t))
 	d := startLoaded(t, c, redislog.Options{Every: time.Hour})
 	assigntest.Apply(t, d, plan("b", "p"))
-	d.conn.AddHook(failingPipelines{})
+	d.conn.AddHook(failingPipelines{passed: new(atomic.Int64)})
 	results, err := d.Apply(t.Context(), []assign.Change{plan("a", "p"), assigntest.Delete(tenant("b"))})
 	if err != nil || results[0].Outcome != assign.Created || results[1].Outcome != assign.Deleted {
 		t.Errorf("got %+v, %v", results, err)
@@ -124,11 +125,19 @@ func TestChangeIsInForceThoughRedisFallsSilent(t *testing.T) {
 	}
 }
 
-// failingPipelines has each pipeline fail.
-type failingPipelines struct{ pipelineHook }
+// failingPipelines lets one pipeline pass, and has all that follow fail.
+type failingPipelines struct {
+	pipelineHook
+	passed *atomic.Int64
+}
 
-func (failingPipelines) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(context.Context, []redis.Cmder) error { return os.ErrDeadlineExceeded }
+func (f failingPipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		if f.passed.Add(1) == 1 {
+			return next(ctx, commands)
+		}
+		return os.ErrDeadlineExceeded
+	}
 }
 
 func TestTableStaysWhileRedisIsAway(t *testing.T) {
@@ -142,7 +151,7 @@ func TestTableStaysWhileRedisIsAway(t *testing.T) {
 	server.Stop()
 	asynctest.Eventually(t, "the failure is logged", func() bool { return log.Count("cannot be followed") == 1 })
 	results, err := d.Apply(t.Context(), []assign.Change{plan("1", "q")})
-	if err == nil || results[0].Outcome != assign.Unknown || d.Table().Len() != 10 {
+	if err == nil || results[0].Outcome != assign.Failed || !results[0].Passes || !errors.Is(results[0].Err, assign.ErrNothingChanged) || d.Table().Len() != 10 {
 		t.Errorf("got %+v, %v", results, err)
 	}
 	server.Restart()

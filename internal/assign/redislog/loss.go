@@ -7,7 +7,12 @@ import (
 	"sort"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/ratelimitd/ratelimitd/internal/assign"
 )
+
+// maxViews bounds how many views were put back one after the other.
+const maxViews = 100
 
 // maxRecent is how many changes are remembered for what Redis may lose, at least once
 // there are more.
@@ -32,11 +37,18 @@ func (s *Store) noteRecent(e *entry) {
 // to one that Redis has are in Redis too, since each record goes on from another. s.mu is
 // held.
 func (s *Store) findLost(ctx context.Context) (map[string]string, error) {
-	oldest, err := s.redis.XRangeN(ctx, s.changes, "-", "+", 1).Result()
+	oldest, err := s.redis.XRangeN(ctx, s.changes, "-", "+", maxViews).Result()
 	if err != nil || len(oldest) == 0 {
 		return nil, err
 	}
 	first, _ := decodeEntry(oldest[0])
+	for _, m := range oldest[1:] { // a newer view may have been put back in place of an older one
+		e, err := decodeEntry(m)
+		if err != nil || e.record.Kind != assign.Restored {
+			break
+		}
+		first = e
+	}
 	var ids []changeID
 	for _, r := range s.recent {
 		ids = append(ids, r.id)

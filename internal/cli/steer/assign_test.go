@@ -59,7 +59,7 @@ func TestReliefLiesOnTheContract(t *testing.T) {
 		{args: "assign --limit month=6000000 --until 2254-12-31 --reason relief", now: contract + "; " + strings.Replace(relief, "2255-01-01", "2254-12-31", 1), was: contract},
 		{args: "assign --limit month=6000000 --until 2255-01-01 --reason relief", now: contract + "; " + relief, was: contract + "; " + strings.Replace(relief, "2255-01-01", "2254-12-31", 1)},
 		{args: "assign --limit month=6000000 --until 2255-01-01"},
-		{args: "assign --limit month=7000000 --until 2254-12-31T12:00 --reason more", now: contract + "; " + relief + "; " + more, was: contract + "; " + relief,
+		{args: "assign --limit month=7000000 --until 2254-12-31_12:00 --reason more", now: contract + "; " + relief + "; " + more, was: contract + "; " + relief,
 			says: "afterwards, until 2255-01-01, 6,000,000 a month is in force again; unassign --temporary ends it"},
 		{args: "assign --limit month=8000000", now: "plan pro, 8,000,000 a month; " + relief + "; " + more, was: contract + "; " + relief + "; " + more,
 			says: "not in force yet: until 2255-01-01 6,000,000 a month is on top of it"},

@@ -59,7 +59,11 @@ have ended since. A second undo takes back the first. A reset cannot be undone.
 			if err := p.print(request.GetDomain(), entries, r.GetChange()); err != nil || !succeeded(r.GetChange().GetOutcome()) {
 				return err
 			}
-			return p.printMore("undone: " + undoneText(r.GetUndone()))
+			done := "undone: "
+			if r.GetChange().GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_UNCHANGED {
+				done = "already over: "
+			}
+			return p.printMore(done + undoneText(r.GetUndone()))
 		})
 		if err != nil {
 			return err
