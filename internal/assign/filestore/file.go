@@ -155,8 +155,8 @@ func (f *file) write(tx *bbolt.Tx, c *commit) error {
 func (f *file) records(before uint64, each func(assign.Record) bool) error {
 	return f.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(bucketRecords).Cursor()
-		key, value := c.Seek(keyOf(before))
-		if key == nil {
+		var key, value []byte
+		if at, _ := c.Seek(keyOf(before)); at == nil {
 			key, value = c.Last()
 		} else {
 			key, value = c.Prev()
