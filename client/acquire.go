@@ -23,8 +23,7 @@ import (
 // descriptors. Of the requests of a process that wait for the same slots only the first one
 // asks; the others follow in their order.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Slot, error) {
-	r.Holder = nameOr(r.Holder)
-	if err := r.check(); err != nil {
+	if err := r.named().check(); err != nil {
 		return nil, err
 	}
 	q, isFirst := c.queues.enter(r.slotsKey())
@@ -56,8 +55,7 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Slot, error) {
 // TryAcquire is Acquire without waiting. If the request is denied, the Slot is nil, and the
 // Result says why. Otherwise the Result is also that of the Slot.
 func (c *Client) TryAcquire(ctx context.Context, r Request) (*Slot, *Result, error) {
-	r.Holder = nameOr(r.Holder)
-	if err := r.check(); err != nil {
+	if err := r.named().check(); err != nil {
 		return nil, nil, err
 	}
 	return c.tryAcquire(ctx, &r)
@@ -77,37 +75,42 @@ func (c *Client) Do(ctx context.Context, r Request, f func(context.Context) erro
 	return f(ctx)
 }
 
-// nameOr returns a holder's name, or one that nobody else has if it is empty.
-func nameOr(name string) string {
-	if name == "" {
-		return rand.Text()
+// named returns the request with a holder's name: its own, or one that no other has.
+func (r *Request) named() *Request {
+	if r.Holder != "" {
+		return r
 	}
-	return name
+	named := *r
+	named.Holder = rand.Text()
+	return &named
 }
 
 func (c *Client) tryAcquire(ctx context.Context, r *Request) (*Slot, *Result, error) {
 	const usual = 128
-	take := appendTake(make([]byte, 0, usual), r, true)
+	named := r.named()
+	take := appendTake(make([]byte, 0, usual), named, true)
 	began := time.Now()
-	result, err := c.takeAs(ctx, r, take)
-	if err != nil {
-		if ctx.Err() != nil || isTimeout(err) {
+	result, err := c.takeAs(ctx, named, take)
+	switch {
+	case err != nil:
+		if r.Holder == "" && (ctx.Err() != nil || isTimeout(err)) {
 			c.abandon(take)
 		}
 		return nil, nil, err
-	}
-	if !result.Allowed {
-		if isTimeout(result.Failure) {
+	case !result.Allowed:
+		if r.Holder == "" && isTimeout(result.Failure) {
 			c.abandon(take)
 		}
 		return nil, result, nil
 	}
-	return c.newSlot(r, result, began), result, nil
+	return c.newSlot(named, result, began), result, nil
 }
 
 func isTimeout(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
 
-// abandon frees what a take may have got whose answer nobody waits for any more.
+// abandon frees what a take may have got whose answer is not awaited any more. It is for
+// holders whose name no other request has: it might free what the next one with it took, so
+// a slot of a caller's own Holder lapses instead.
 func (c *Client) abandon(take []byte) {
 	c.goForSlot(func() { _ = c.pool.Release(context.Background(), take) })
 }

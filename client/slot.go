@@ -194,7 +194,8 @@ func (s *Slot) Release() {
 
 // free has the daemon free the slot.
 func (s *Slot) free() {
-	if s.hold <= 0 {
+	// A daemon whose answer was late may have taken it all the same.
+	if s.hold <= 0 && !isTimeout(s.result.Failure) {
 		return
 	}
 	if err := s.client.pool.Release(context.Background(), s.request); err != nil {

@@ -126,6 +126,58 @@ func TestSlotWhoseTakeIsCancelled(t *testing.T) {
 	}
 }
 
+// The same job asks again after it gave up. What it then has is not freed by its first try.
+func TestSlotOfANamedHolderIsNotFreedByAnEarlierTry(t *testing.T) {
+	t.Parallel()
+	all := make(chan *ratelimitv1.NumberedTake, 10)
+	var takes atomic.Int32
+	s := new(daemontest.Script)
+	s.OnStream = asked(all, func(n *ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
+		switch {
+		case n.GetRelease():
+			return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Released{Released: new(ratelimitv1.ReleaseResponse)}}
+		case takes.Add(1) == 1:
+			return nil
+		}
+		return held(time.Minute)
+	})
+	c := connect(t, s.Serve(t))
+	named := job
+	named.Holder = "job-17"
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-all; cancel() }()
+	if _, err := c.Acquire(ctx, named); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first try ends with %v", err)
+	}
+	slot, err := c.Acquire(within(t), named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot.Release()
+	if take, release := <-all, <-all; take.GetRelease() || !release.GetRelease() || len(all) > 0 {
+		t.Errorf("the take is %v, the release %v, and %d come after them", take, release, len(all))
+	}
+}
+
+// A take that is let through since its answer is late may have got a slot.
+func TestSlotOfALateAnswerIsReleased(t *testing.T) {
+	t.Parallel()
+	all := make(chan *ratelimitv1.NumberedTake, 10)
+	s := new(daemontest.Script)
+	s.OnStream = asked(all, func(*ratelimitv1.NumberedTake) *ratelimitv1.TakeResult { return nil })
+	c := connect(t, s.Serve(t), client.Timeout(300*time.Millisecond), client.OnFailure(client.FailAllow()))
+	slot, _, err := c.TryAcquire(within(t), job)
+	if err != nil || slot == nil || !slot.Degraded() {
+		t.Fatalf("got %v, %v", slot, err)
+	}
+	// The silent stream is given up, so the release is a call of its own.
+	before := c.Stats().Alone
+	slot.Release()
+	if n := c.Stats().Alone - before; n != 1 || len(all) != 1 {
+		t.Errorf("%d calls are made, and %d messages sent", n, len(all))
+	}
+}
+
 // A daemon that hangs, or has lost its store, renews nothing. Whoever has a slot of it is
 // told when its hold has ended and others may get it.
 func TestSlotWhoseDaemonIsSilent(t *testing.T) {
