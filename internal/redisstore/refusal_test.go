@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -20,7 +21,11 @@ import (
 func wantRefusal(t *testing.T, o testOptions, texts ...string) {
 	t.Helper()
 	s := open(t, o)
-	err := s.Refusal(context.Background())
+	var err error
+	asynctest.Eventually(t, "Redis answers", func() bool {
+		err = s.Refusal(context.Background()) // nil as well where there was no answer in time
+		return err != nil
+	})
 	if !errors.Is(err, bucket.ErrRefused) || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("the error is %v, want a refusal in one line", err)
 	}

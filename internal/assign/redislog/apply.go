@@ -85,6 +85,12 @@ func (s *Store) apply(ctx context.Context, changes []assign.Change, results []as
 	for i := range pending {
 		pending[i] = i
 	}
+	if err := s.readLeftOut(ctx, changes, there); err != nil {
+		for i := range results {
+			results[i] = assign.Result{Outcome: assign.Failed, Err: errNotSent, Passes: true}
+		}
+		return err
+	}
 	for range maxTries {
 		var args []any
 		if args, pending = s.prepare(changes, results, pending, there); len(pending) == 0 {
@@ -123,6 +129,27 @@ func (s *Store) apply(ctx context.Context, changes []assign.Change, results []as
 		results[i] = assign.Result{Outcome: assign.Failed, Err: errBusy, Passes: true}
 	}
 	return nil
+}
+
+// readLeftOut puts into there what Redis has of subjects for which the table may have no
+// room.
+func (s *Store) readLeftOut(ctx context.Context, changes []assign.Change, there map[int]string) error {
+	if !s.isFull() {
+		return nil
+	}
+	var texts []string
+	for i := range changes {
+		texts = append(texts, changes[i].Text())
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	defer cancel()
+	values, err := s.redis.HMGet(ctx, s.assigned, texts...).Result()
+	for i, value := range values {
+		if text, isText := value.(string); isText && s.table.Get(changes[i].Subject) == nil {
+			there[i] = text
+		}
+	}
+	return err
 }
 
 // prepare computes the results of changes, and returns the arguments for those that write

@@ -50,7 +50,11 @@ func TestNoMoreIsLoadedThanThereIsRoomFor(t *testing.T) {
 	for i := range 30 {
 		gone = append(gone, assigntest.Delete(tenant(fmt.Sprint(i))))
 	}
-	assigntest.Apply(t, large, gone...)
+	for i, r := range assigntest.Apply(t, small, gone...) {
+		if r.Outcome != assign.Deleted {
+			t.Errorf("%d, which may be left out: %+v", i, r)
+		}
+	}
 	asynctest.Eventually(t, "there is room", func() bool { return small.Table().Len() == 15 })
 	if err := small.Sweep(t.Context()); err != nil {
 		t.Fatal(err)

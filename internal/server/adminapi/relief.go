@@ -95,6 +95,9 @@ func (a *API) numbersBeyondRelief(domain *rules.Domain, s assign.Subject, n *ass
 		if base := a.baseNumbers(s, n.Limit); base != nil {
 			own = withNumbers(limit.Spec, base)
 		}
+		if restricted := a.restrictedTo(s, n.Limit); restricted != nil && restricted.Requests < own.Requests {
+			return fmt.Sprintf("relief for %s, which a temporary layer restricts to %s requests", name, words.Thousands(restricted.Requests))
+		}
 		beyond := func(asked, own int64) bool { return asked < own || asked > a.Relief.Times*own }
 		switch {
 		case asked.Period != own.Period:
@@ -109,6 +112,22 @@ func (a *API) numbersBeyondRelief(domain *rules.Domain, s assign.Subject, n *ass
 		return "numbers of " + name + ", which is not in force without temporary layers"
 	}
 	return ""
+}
+
+// restrictedTo returns the numbers of a limit that are in force, temporary layers included,
+// or nil if no layer has any.
+func (a *API) restrictedTo(s assign.Subject, limit string) *assign.Numbers {
+	held := a.held(s)
+	if held == nil {
+		return nil
+	}
+	now := held.Now()
+	for i := range now.Numbers {
+		if now.Numbers[i].Limit == limit {
+			return &now.Numbers[i]
+		}
+	}
+	return nil
 }
 
 // withNumbers returns the spec of a limit with other numbers.

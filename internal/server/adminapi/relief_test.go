@@ -77,6 +77,22 @@ func TestSupportMayRelieveWithinBounds(t *testing.T) {
 	}
 }
 
+// What an operator restricts for a while is not lifted by relief.
+func TestSupportMayNotLiftARestriction(t *testing.T) {
+	t.Parallel()
+	d, _ := startAssigning(t)
+	const acme = "/assignment?domain=api&entry=tenant%3Dacme"
+	for _, body := range []string{`{"plan":"pro","numbers":[{"limit":"hour","requests":100}]}`, `{"numbers":[{"limit":"hour","requests":10}],"until":` + at(5) + `}`} {
+		if p := d.AskAdmin("PATCH", acme, "run", body); p.Code/100 != 2 {
+			t.Fatalf("%d %s", p.Code, p.Body)
+		}
+	}
+	p := d.AskAdmin("PATCH", acme, "help", `{"numbers":[{"limit":"hour","requests":150}],"until":`+at(2)+`}`)
+	if p.Code != 403 || !strings.Contains(p.Body, `relief for the limit \"hour\", which a temporary layer restricts to 10 requests`) {
+		t.Errorf("%d %s", p.Code, p.Body)
+	}
+}
+
 func TestSupportMayNotRelieveWhereASettingSaysSo(t *testing.T) {
 	t.Parallel()
 	d, _ := startAssigning(t, func(o *server.Options) { o.Admin.Relief = adminapi.Relief{} })
