@@ -365,7 +365,7 @@ func TestBadSettingsEndTheStart(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{nil, []string{"--config", file}, []string{file + ":3:3: redis.adresses", "redis.addresses", file + ":4:12: redis.timeout", "100ms"}},
+		{nil, []string{"--config", file}, []string{file + ": redis.adresses", "redis.addresses", file + ": redis.timeout", "1ms to 10s"}},
 		{nil, []string{"--store", "disk"}, []string{"--store", `"disk"`, "memory", "redis"}},
 		{[]string{"RATELIMITD_MEMORY_MAX_KEYS=many"}, nil, []string{"RATELIMITD_MEMORY_MAX_KEYS", "many"}},
 		{nil, []string{"--grpc-address", "nowhere"}, []string{"--grpc-address", "host:port"}},

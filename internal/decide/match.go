@@ -37,7 +37,9 @@ func (d *Decider) match(c *Call) error {
 		c.giveRoles(d.Modes)
 	}
 	c.addHits()
-	c.settleQuotas()
+	if c.hasQuotas && len(c.overrides) > 0 {
+		c.settleQuotas()
+	}
 	return nil
 }
 

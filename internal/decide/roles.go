@@ -67,9 +67,6 @@ func (c *Call) giveRoles(m Modes) {
 // the store, which merges equal keys. A key is shared when a descriptor brings its own
 // numbers for a limit that a rule has too.
 func (c *Call) settleQuotas() {
-	if !c.hasQuotas || len(c.overrides) == 0 {
-		return
-	}
 	bucket.SettleQuotas(c.Hits)
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]

@@ -254,6 +254,27 @@ func TestHalfOfWhatIsPutBackIsNotTheWhole(t *testing.T) {
 	})
 }
 
+// Redis loses again what was put back so far: it is put back from the beginning.
+func TestWhatIsLostWhileItIsPutBack(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, c redisconn.Options) {
+		d := startLoaded(t, c, redislog.Options{Every: often})
+		assigntest.Apply(t, d, plans(1200, "p")...)
+		want := converge(t, d)
+		d.conn.AddHook(newScriptHook(func(n int64, _ redis.Cmder) error {
+			if n == 3 { // the second page
+				return d.conn.Del(context.Background(), d.key("assigned")).Err()
+			}
+			return nil
+		}))
+		d.lose(t)
+		asynctest.Eventually(t, "it is put back", func() bool { _, restored := d.Losses(); return restored > 0 })
+		if got := converge(t, d); !reflect.DeepEqual(got, want) {
+			t.Errorf("%d are in force, and %d were", len(got), len(want))
+		}
+	})
+}
+
 // Of the views of three daemons the newest one is put back, whichever comes first.
 func TestNewestViewIsPutBack(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,10 @@ const restoreLives = 10
 // older. Otherwise it reports whether Redis has assignments to load. s.mu is held.
 func (s *Store) restore(ctx context.Context) (isThere bool, _ error) {
 	token := fmt.Sprintf("%016x", rand.Uint64())
+	sent := 0
 	send := func(begins string, record []byte, page []any) (reply string, err error) {
-		args := append([]any{token, (restoreLives * s.o.Every).Milliseconds(), begins, record}, page...)
+		args := append([]any{token, (restoreLives * s.o.Every).Milliseconds(), begins, record, sent}, page...)
+		sent += len(page) / 2
 		reply, err = s.appendRecords(ctx, restoreScript, s.has.String(), args...).Text()
 		if err == nil && reply == "WAIT" {
 			err = errLost

@@ -7,9 +7,11 @@
 -- ARGV[5]  after how many ms of silence another daemon may go on instead
 -- ARGV[6]  1 at the first call
 -- ARGV[7]  empty while there is more to come; else the record of it
--- ARGV[8]  and so on, 2 for each assignment: the text of the subject, and its value
+-- ARGV[8]  how many assignments were put back so far
+-- ARGV[9]  and so on, 2 for each assignment: the text of the subject, and its value
 -- reply    THERE if Redis has assignments, and WAIT if another daemon puts back no older
---          ones: then nothing was done. Else the ID of the record, empty without one yet
+--          ones, or those so far are lost again: then nothing was done. Else the ID of the
+--          record, empty without one yet
 --
 -- What was put back as of an older change is put back again, unless someone has changed
 -- something since.
@@ -24,9 +26,12 @@ if ARGV[6] == '1' then
   redis.call('DEL', KEYS[1])
 elseif token ~= ARGV[4] then
   return 'WAIT'
+elseif redis.call('HLEN', KEYS[1]) ~= tonumber(ARGV[8]) then -- it was evicted meanwhile
+  redis.call('DEL', KEYS[3])
+  return 'WAIT'
 end
 redis.call('SET', KEYS[3], ARGV[3] .. ' ' .. ARGV[4], 'PX', ARGV[5])
-if #ARGV > 7 then redis.call('HSET', KEYS[1], unpack(ARGV, 8)) end
+if #ARGV > 8 then redis.call('HSET', KEYS[1], unpack(ARGV, 9)) end
 if ARGV[7] == '' then return '' end
 
 local id = ARGV[3] == '0-0' and '0-0' or append(ARGV[3], ARGV[7], '')

@@ -170,7 +170,7 @@ local function new_decide_hits()
     return start
   end
 
-  -- The twin of GroupAllowed in role.go.
+  -- The twin of GroupAllowed in group.go.
   local function are_roles_allowed(n)
     local quota, quota_allowed, some_allowed = 0, false, false
     for i = 1, n do
