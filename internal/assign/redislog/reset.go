@@ -68,7 +68,8 @@ func (s *Store) addRecord(ctx context.Context, r assign.Record, keys []string) e
 	if err != nil {
 		return cmp.Or(s.failure(err, isResent).Err, wrap(err))
 	}
-	return s.refreshNow(ctx)
+	_ = s.refreshNow(ctx) // or it is followed within a second
+	return nil
 }
 
 // hashTagOf returns what is between the first braces of a key.

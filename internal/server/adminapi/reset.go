@@ -60,6 +60,8 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 	}
 	existed, err := a.Assignments.Reset(ctx, reset)
 	switch {
+	case err != nil && freed > 0:
+		return nil, status.Errorf(codes.Unavailable, "the holder's slot is free, but whether that is in the audit is not known: %v", err)
 	case errors.Is(err, assign.ErrNothingChanged):
 		return nil, status.Errorf(codes.Unavailable, "%v", err)
 	case err != nil:
