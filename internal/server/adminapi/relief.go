@@ -92,11 +92,13 @@ func (a *API) numbersBeyondRelief(domain *rules.Domain, s assign.Subject, n *ass
 		}
 		isInForce = true
 		own, asked := limit.Spec, withNumbers(limit.Spec, n)
-		if base := a.baseNumbers(s, n.Limit); base != nil {
-			own = withNumbers(limit.Spec, base)
-		}
-		if restricted := a.restrictedTo(s, n.Limit); restricted != nil && restricted.Requests < own.Requests {
-			return fmt.Sprintf("relief for %s, which a temporary layer restricts to %s requests", name, words.Thousands(restricted.Requests))
+		if held := a.held(s); held != nil {
+			if base := numbersOf(held.Base.Terms, n.Limit); base != nil {
+				own = withNumbers(limit.Spec, base)
+			}
+			if now := numbersOf(held.Now(), n.Limit); now != nil && now.Requests < own.Requests {
+				return fmt.Sprintf("relief for %s, which a temporary layer restricts to %s requests", name, words.Thousands(now.Requests))
+			}
 		}
 		beyond := func(asked, own int64) bool { return asked < own || asked > a.Relief.Times*own }
 		switch {
@@ -112,22 +114,6 @@ func (a *API) numbersBeyondRelief(domain *rules.Domain, s assign.Subject, n *ass
 		return "numbers of " + name + ", which is not in force without temporary layers"
 	}
 	return ""
-}
-
-// restrictedTo returns the numbers of a limit that are in force, temporary layers included,
-// or nil if no layer has any.
-func (a *API) restrictedTo(s assign.Subject, limit string) *assign.Numbers {
-	held := a.held(s)
-	if held == nil {
-		return nil
-	}
-	now := held.Now()
-	for i := range now.Numbers {
-		if now.Numbers[i].Limit == limit {
-			return &now.Numbers[i]
-		}
-	}
-	return nil
 }
 
 // withNumbers returns the spec of a limit with other numbers.
@@ -177,16 +163,10 @@ func (a *API) planOfBase(s assign.Subject) string {
 	return ""
 }
 
-// baseNumbers returns the numbers of a limit that the base of a subject has, or nil.
-func (a *API) baseNumbers(s assign.Subject, limit string) *assign.Numbers {
-	held := a.held(s)
-	if held == nil {
-		return nil
-	}
-	for i := range held.Base.Numbers {
-		if n := &held.Base.Numbers[i]; n.Limit == limit {
-			return n
-		}
+// numbersOf returns the numbers of a limit among those of terms, or nil.
+func numbersOf(terms assign.Terms, limit string) *assign.Numbers {
+	if i := slices.IndexFunc(terms.Numbers, func(n assign.Numbers) bool { return n.Limit == limit }); i >= 0 {
+		return &terms.Numbers[i]
 	}
 	return nil
 }
