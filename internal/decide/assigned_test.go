@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 )
 
 const plannedLimits = `
@@ -27,8 +28,8 @@ descriptors:
 // requestsOf returns the number of the limit that decides a descriptor now, and whether it
 // is denied.
 func (r *rig) requestsOf(text string) (requests int64, isDenied bool) {
-	r.t.Helper()
-	c := r.take(asking(text, 0))
+	r.T.Helper()
+	c := r.Take(decidetest.Asking(text, 0))
 	return c.Outcomes[0].Limits[0].Requests, c.Denied
 }
 
@@ -36,14 +37,14 @@ func (r *rig) requestsOf(text string) (requests int64, isDenied bool) {
 func TestLayersDecideUntilTheyEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, plannedLimits)
-	until := func(minutes int64) int64 { return started.UnixMicro() + minutes*60e6 }
+	until := func(minutes int64) int64 { return decidetest.Started.UnixMicro() + minutes*60e6 }
 	numbers := func(requests int64) assign.Terms {
 		return assign.Terms{Numbers: []assign.Numbers{{Limit: "n", Requests: requests}}}
 	}
 	base := numbers(5)
 	base.Plan = "pro"
-	r.table.Put(&assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: entries("user=a")},
+	r.Assigned.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: decidetest.Entries("user=a")},
 		Base:    assign.Layer{Terms: base},
 		Layers: []assign.Layer{
 			{Terms: numbers(6), Until: until(4)},
@@ -54,8 +55,8 @@ func TestLayersDecideUntilTheyEnd(t *testing.T) {
 		},
 	})
 	for minute, want := range []int64{0, -1, 7, 6, 5, 5} {
-		r.clock.Store(until(int64(minute)))
-		if c := r.take(asking("user=a", 0)); minute == 1 {
+		r.Clock.Store(until(int64(minute)))
+		if c := r.Take(decidetest.Asking("user=a", 0)); minute == 1 {
 			if c.Denied || len(c.Outcomes[0].Limits) != 0 {
 				t.Errorf("in minute 1 it is denied %t, by %v", c.Denied, c.Outcomes[0].Limits)
 			}
@@ -73,9 +74,9 @@ func TestLayersDecideUntilTheyEnd(t *testing.T) {
 
 // blockedFor returns when a descriptor that is blocked at a time may be asked for again.
 func (r *rig) blockedFor(text string, now int64) time.Duration {
-	r.t.Helper()
-	r.clock.Store(now)
-	c := r.take(asking(text, 1))
+	r.T.Helper()
+	r.Clock.Store(now)
+	c := r.Take(decidetest.Asking(text, 1))
 	return c.Outcomes[0].Decisions[0].RetryAfter
 }
 
@@ -83,15 +84,15 @@ func (r *rig) blockedFor(text string, now int64) time.Duration {
 func TestPlanOfAHolderIsAsOfNow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, plannedLimits)
-	r.table.Put(&assign.Assignment{
-		Subject: assign.Subject{Domain: "d", Entries: entries("tenant=x,call=1")},
+	r.Assigned.Put(&assign.Assignment{
+		Subject: assign.Subject{Domain: "d", Entries: decidetest.Entries("tenant=x,call=1")},
 		Base:    assign.Layer{Terms: assign.Terms{Plan: "pro"}},
-		Layers:  []assign.Layer{{Terms: assign.Terms{Plan: "free"}, Until: started.UnixMicro() + 1}},
+		Layers:  []assign.Layer{{Terms: assign.Terms{Plan: "free"}, Until: decidetest.Started.UnixMicro() + 1}},
 	})
 	if requests, _ := r.requestsOf("tenant=x,call=1"); requests != 1 {
 		t.Errorf("the number is %d, want 1", requests)
 	}
-	r.clock.Add(1)
+	r.Clock.Add(1)
 	if requests, _ := r.requestsOf("tenant=x,call=1"); requests != 3 {
 		t.Errorf("once the layer has ended the number is %d, want 3", requests)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 )
 
 const candidateLimits = `
@@ -36,7 +37,7 @@ func TestShadowLimitStandsBesideTheOneInForce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, candidateLimits)
 	for i := range 6 {
-		c := r.take(asking("user=a", 1))
+		c := r.Take(decidetest.Asking("user=a", 1))
 		o := &c.Outcomes[0]
 		if c.Denied != (i == 5) || o.IsOver() != (i == 5) {
 			t.Errorf("%d: denied %t, over %t", i, c.Denied, o.IsOver())
@@ -48,7 +49,7 @@ func TestShadowLimitStandsBesideTheOneInForce(t *testing.T) {
 			t.Errorf("%d: %s speaks for it", i, l.Name)
 		}
 	}
-	c := r.take(asking("trial=a", 2))
+	c := r.Take(decidetest.Asking("trial=a", 2))
 	if l, _ := c.Outcomes[0].Decisive(); c.Denied || l != nil {
 		t.Errorf("denied %t, %v speaks", c.Denied, l)
 	}
@@ -59,7 +60,7 @@ func TestShadowLimitInAQuotaIsNoPartOfIt(t *testing.T) {
 	r := newRig(t, candidateLimits)
 	// The second quota keeps the first from being the only one.
 	both := func(name string) bool {
-		return !r.take(asking("quota="+name, 1), asking("quota=other", 1)).Denied
+		return !r.Take(decidetest.Asking("quota="+name, 1), decidetest.Asking("quota=other", 1)).Denied
 	}
 	for i, want := range []bool{true, true, false} {
 		if got := both(fmt.Sprint(min(i, 1))); got != want {
@@ -74,9 +75,9 @@ func TestEnforceIsForAStableShareOfTheSubjects(t *testing.T) {
 	t.Parallel()
 	const subjects = 4000
 	denies := func(r *rig, key string, i int) bool {
-		d := asking(fmt.Sprintf("%s=%d", key, i), 1)
-		r.take(d)
-		return r.take(d).Denied
+		d := decidetest.Asking(fmt.Sprintf("%s=%d", key, i), 1)
+		r.Take(d)
+		return r.Take(d).Denied
 	}
 	one, other := newRig(t, candidateLimits), newRig(t, candidateLimits)
 	counts := make(map[string]int)
@@ -120,7 +121,7 @@ func TestEnforcedShareOfSubjects(t *testing.T) {
 		r := newRig(t, "domain: d\ndescriptors: [{key: user, rate_limit: {name: n, requests: 0, period: 1s, enforce: "+share+"}}]\n")
 		found := make(map[int]bool)
 		for i := range subjects {
-			if r.take(asking(fmt.Sprintf("user=%d", i), 1)).Denied {
+			if r.Take(decidetest.Asking(fmt.Sprintf("user=%d", i), 1)).Denied {
 				found[i] = true
 			}
 		}
@@ -148,21 +149,21 @@ func TestEnforcedShareOfSubjects(t *testing.T) {
 func TestOwnNumbersAreInForce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, candidateLimits)
-	r.take(asking("user=a", 1))
-	c := r.take(bringing("user=a", 1, time.Hour))
+	r.Take(decidetest.Asking("user=a", 1))
+	c := r.Take(decidetest.Bringing("user=a", 1, time.Hour))
 	if o := &c.Outcomes[0]; !c.Denied || o.Limits[0].Name != "now" {
 		t.Errorf("denied %t by %v", c.Denied, o.Limits[0].Spec)
 	}
 	for i := range 20 {
 		key := fmt.Sprintf("some=%d", i)
-		r.take(asking(key, 1))
-		if !r.take(bringing(key, 1, time.Hour)).Denied {
+		r.Take(decidetest.Asking(key, 1))
+		if !r.Take(decidetest.Bringing(key, 1, time.Hour)).Denied {
 			t.Errorf("%s: numbers of its own deny nothing", key)
 		}
 	}
 	// Assigned numbers do not put a candidate in force.
 	r.assign("user=b", assign.Terms{Numbers: []assign.Numbers{{Limit: "stricter", Requests: 0}}})
-	if c := r.take(asking("user=b", 1)); c.Denied || c.Outcomes[0].Decisions[0].Allowed() {
+	if c := r.Take(decidetest.Asking("user=b", 1)); c.Denied || c.Outcomes[0].Decisions[0].Allowed() {
 		t.Errorf("denied %t, %+v", c.Denied, c.Outcomes[0].Decisions)
 	}
 }

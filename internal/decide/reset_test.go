@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 )
 
 const resetLimits = `domain: d
@@ -57,7 +58,7 @@ func TestResettableNamesTheStates(t *testing.T) {
 		{"e", "user=x", nil, "", "", decide.Invalid},
 	} {
 		r := newRig(t, resetLimits)
-		got, err := r.Resettable(tc.domain, entries(tc.entries), tc.limit)
+		got, err := r.Resettable(tc.domain, decidetest.Entries(tc.entries), tc.limit)
 		if kindOf(err) != tc.kind || strings.Join(got.Limits, " ") != tc.limits || strings.Join(got.Keys, " ") != tc.keys || (got.Idle != "") != (err == nil && tc.keys == "") {
 			t.Errorf("%s %s: got %+v, %v", tc.domain, tc.entries, got, err)
 		}
@@ -67,17 +68,17 @@ func TestResettableNamesTheStates(t *testing.T) {
 // After a reset the subject's limits are full, and others are as before.
 func TestResettableStatesAreForgotten(t *testing.T) {
 	r := newRig(t, resetLimits)
-	r.take(asking("user=x", 3))
-	r.take(asking("user=y", 3))
-	states, err := r.Resettable("d", entries("user=x"), nil)
+	r.Take(decidetest.Asking("user=x", 3))
+	r.Take(decidetest.Asking("user=y", 3))
+	states, err := r.Resettable("d", decidetest.Entries("user=x"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.store.Forget(states.Keys)
-	if c := r.take(asking("user=x", 3)); c.Denied {
+	r.Memory.Forget(states.Keys)
+	if c := r.Take(decidetest.Asking("user=x", 3)); c.Denied {
 		t.Error("after a reset the subject is denied")
 	}
-	if c := r.take(asking("user=y", 1)); !c.Denied {
+	if c := r.Take(decidetest.Asking("user=y", 1)); !c.Denied {
 		t.Error("another subject was reset too")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
+	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 )
 
 const userLimits = `
@@ -36,24 +37,24 @@ func TestOnlyPlainTakesAreDecidedTogether(t *testing.T) {
   - key: used
     rate_limit: {requests: 10, period: 1h, algorithm: fixed_window, postpaid: true}
 `)
-	r.Many = manyTaker{r.store}
+	r.Many = manyTaker{r.Memory}
 	r.assign("user=blocked", assign.Terms{Blocked: true})
-	named := r.call(asking("user=a", 1))
+	named := r.Call(decidetest.Asking("user=a", 1))
 	named.ID = "id"
-	refund := asking("user=a", 1)
+	refund := decidetest.Asking("user=a", 1)
 	refund.Refund = true
 	for name, c := range map[string]struct {
 		call  *decide.Call
 		joins bool
 	}{
-		"a take":          {r.call(asking("user=a", 1)), true},
-		"a peek":          {r.call(asking("user=a", 0)), true},
-		"several":         {r.call(asking("user=a", 1), asking("user=b", 1), asking("nobody=a", 1)), true},
-		"no rule":         {r.call(asking("nobody=a", 1)), false},
-		"a block":         {r.call(asking("user=a", 1), asking("user=blocked", 1)), false},
+		"a take":          {r.Call(decidetest.Asking("user=a", 1)), true},
+		"a peek":          {r.Call(decidetest.Asking("user=a", 0)), true},
+		"several":         {r.Call(decidetest.Asking("user=a", 1), decidetest.Asking("user=b", 1), decidetest.Asking("nobody=a", 1)), true},
+		"no rule":         {r.Call(decidetest.Asking("nobody=a", 1)), false},
+		"a block":         {r.Call(decidetest.Asking("user=a", 1), decidetest.Asking("user=blocked", 1)), false},
 		"an ID":           {named, false},
-		"a refund":        {r.call(refund), true},
-		"a postpaid take": {r.call(asking("used=a", 1)), false},
+		"a refund":        {r.Call(refund), true},
+		"a postpaid take": {r.Call(decidetest.Asking("used=a", 1)), false},
 	} {
 		if err := r.Match(c.call); err != nil {
 			t.Fatal(name, err)

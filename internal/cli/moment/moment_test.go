@@ -9,14 +9,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
 )
 
-func TestEndsAreInTheZoneOfTheShell(t *testing.T) {
-	t.Parallel()
-	berlin, err := time.LoadLocation("Europe/Berlin")
+func berlin(t *testing.T) *time.Location {
+	t.Helper()
+	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return zone
+}
+
+func TestEndsAreInTheZoneOfTheShell(t *testing.T) {
+	t.Parallel()
 	// Three days before the clocks go back.
-	now := time.Date(2026, 10, 22, 15, 30, 0, 0, berlin)
+	now := time.Date(2026, 10, 22, 15, 30, 0, 0, berlin(t))
 	for text, want := range map[string]string{
 		"2026-10-24":           "2026-10-25T00:00:00+02:00",
 		"2026-10-25":           "2026-10-26T00:00:00+01:00",
@@ -56,11 +61,7 @@ func TestEndsInFilesMeanTheSameEverywhere(t *testing.T) {
 
 func TestEndsAreShort(t *testing.T) {
 	t.Parallel()
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Date(2026, 10, 22, 15, 30, 0, 0, berlin)
+	now := time.Date(2026, 10, 22, 15, 30, 0, 0, berlin(t))
 	for text, want := range map[string]string{
 		"2026-10-22T18:00:00+02:00": "today 18:00",
 		"2026-10-22T15:40:05+02:00": "today 15:40:05",
