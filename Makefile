@@ -21,24 +21,17 @@ TOOL        := GOWORK=off $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 STATICCHECK := $$($(TOOL) -n staticcheck)
 GOVULNCHECK := $$($(TOOL) -n govulncheck)
 BUF         := $(TOOL) buf
-# Many tests wait more than they compute. So three packages run at a time even on two
-# cores.
-TEST_FLAGS  := -trimpath -shuffle=on -vet=off -p 3 -timeout 18m
-# What runs without the race detector is compiled once: with the flags of make build,
-# which lint, the image and the daemons of tests have too. make lint runs go vet.
-PLAIN_TEST  := CGO_ENABLED=0 $(GO) test $(TEST_FLAGS)
-# Tests of daemons that are built without the race detector. It would find only races in the
-# tests themselves, and would slow down their attackers.
-OUTSIDE := ./integration ./integration/bench ./integration/kubernetes ./integration/xds
-# All other packages of go.work, at once. Those that take longest begin first, so that none
-# of them is left alone at the end.
-LONG := ./internal/redisstore ./internal/assign/redislog ./internal/server/endpoint ./internal/replay ./internal/server/adminapi
-RACE_PACKAGES := $(LONG) $$($(GO) list work | grep -vE '/integration(/bench|/kubernetes|/xds)?$$')
-# Plain arithmetic: the race detector makes it eight times as slow, and has nothing to find
-# there. So it does less with it (see racetest), and all of it without.
-ARITHMETIC := ./internal/assign ./internal/bucket ./internal/bucket/memstore ./internal/config/limitsfile ./internal/config/rules/... ./internal/top
-# Tests that compare allocations, or that do less with the race detector.
-PLAIN_TESTS := Allocate|APIsConform|AreThoseOfTheModel|SaysWhatDecideDoes|TakesLittleMemory|AuthPathCountsAsServersServeIt|StoreConformance
+# Many tests wait more than they compute, so three packages run at a time even on two
+# cores. make lint runs go vet.
+TEST := $(GO) test -trimpath -vet=off -p 3 -timeout 18m
+# Packages without goroutines, and those that drive the built daemon: the race detector
+# finds nothing there. All others run with it. Each package runs once.
+PLAIN := integration(/(bench|kubernetes|plots|screens|xds))?|client/guard(/(forwarded|policylist))?|internal/bucket(/zone)?|internal/cli(/.*)?|internal/config/(forwardauth|glob|limitsfile|settings|yamlfile)|internal/config/rules(/(diff|trace|words))?|internal/(decide|decisionlog|explain|replay|spelling|timespan)|internal/redisstore/script|proto/.*
+packages = $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work | grep -E $1 '^github.com/ratelimitd/ratelimitd/($2)$$')
+# The built daemon, for all packages: compiled once.
+test check soak: export TEST_DAEMON := $(CURDIR)/build/test/ratelimitd
+# As in lint: what packages share is compiled once.
+test check soak test-daemon: export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath -pgo=off
 # What the API was when callers last were told of it; buf breaking compares.
 API_BASELINE := proto/baseline.binpb
 
@@ -56,17 +49,30 @@ run: build ## start the daemon on deploy/limits/, show decisions, serve until Ct
 	@$(BINARY) demo --limits deploy/limits --dir build/dev $(RUN)
 
 .PHONY: test
-# As in lint: the daemon is compiled once, with what packages share.
-test: export GOFLAGS := $(shell $(GO) env GOFLAGS) -pgo=off
-# At its end a program with the race detector sleeps for a second, if it is not told otherwise.
+# At its end a program with the race detector sleeps for a second by default.
 test: export GORACE := atexit_sleep_ms=0
-test: tools ## run every test, with the race detector
-	@# Tests build the daemon and the examples. What two build at the same moment is compiled twice.
-	@CGO_ENABLED=0 $(GO) build -trimpath work
-	$(GO) test -race $(TEST_FLAGS) $(RACE_PACKAGES)
-	$(PLAIN_TEST) $(OUTSIDE) $(ARITHMETIC)
-	cd $(APART) && GOWORK=off $(PLAIN_TEST) ./...
-	$(PLAIN_TEST) -run '$(PLAIN_TESTS)' $$(grep -rlE --include='*_test.go' '^func Test[A-Za-z]*($(PLAIN_TESTS))' internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
+test: tools test-daemon ## run every test, with the race detector where there are goroutines
+	$(TEST) -race -shuffle=on $(call packages,-v,$(PLAIN))
+	CGO_ENABLED=0 $(TEST) -shuffle=on $(call packages,,$(PLAIN))
+	@# The race detector allocates, so tests that count allocations are not compiled with it.
+	CGO_ENABLED=0 $(TEST) -run Allocate $$(grep -rl --include='*_test.go' '^//go:build !race' client internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
+	cd $(APART) && GOWORK=off CGO_ENABLED=0 $(TEST) ./...
+
+.PHONY: check
+# Without -shuffle go test remembers what passed.
+check: export CGO_ENABLED = 0
+check: tools test-daemon ## for each edit: go vet, and the tests within packages, without the race detector
+	$(GO) vet work
+	$(TEST) -short $(call packages,-v,integration.*)
+
+.PHONY: soak
+soak: export RATELIMITD_SOAK = 1
+soak: tools test-daemon ## for an hour: long attacks and long random traces
+	CGO_ENABLED=0 $(TEST) -p 1 -timeout 90m $$(grep -rl --include='*_test.go' soaktest.Long . | xargs -n1 dirname | sort -u)
+
+.PHONY: test-daemon
+test-daemon:
+	@CGO_ENABLED=0 $(GO) build -o build/test/ratelimitd ./cmd/ratelimitd
 
 .PHONY: tools
 tools: # what the tests run

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/builttest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -35,23 +36,10 @@ func TestMain(m *testing.M) {
 	if attackIfTold() || holdIfTold() {
 		return
 	}
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "ratelimitd-integration-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "ratelimitd")
-		build := exec.Command("go", "build", "-trimpath", "-o", binary, "../cmd/ratelimitd")
-		build.Env = plainGo()
-		build.Stdout, build.Stderr = os.Stderr, os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintln(os.Stderr, "build:", err)
-			return 1
-		}
+	os.Exit(builttest.Run(func(built string) int {
+		binary = built
 		return redistest.Run(m)
-	}())
+	}))
 }
 
 // plainGo is an environment in which go build -trimpath compiles packages as make

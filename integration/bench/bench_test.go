@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket/builttest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 )
 
@@ -30,7 +31,12 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(builttest.Run(func(binary string) int {
+		if err := os.Setenv("TEST_DAEMON", binary); err != nil { // for the lab
+			panic(err)
+		}
+		return m.Run()
+	}))
 }
 
 // The smallest row, end to end: the lab, the load, and the tables.
@@ -64,12 +70,7 @@ func TestMemoryRow(t *testing.T) {
 // A build beside itself: each row has a line for each server, and the daemon's
 // share of it with an interval.
 func TestPair(t *testing.T) {
-	other := filepath.Join(t.TempDir(), "ratelimitd")
-	build := exec.Command("go", "build", "-trimpath", "-o", other, "github.com/ratelimitd/ratelimitd/cmd/ratelimitd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the lab builds its own, to compile it once
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	other := os.Getenv("TEST_DAEMON")
 	var out, progress bytes.Buffer
 	args := []string{"-run", "^memory-1$", "-starts", "2", "-rounds", "1", "-slice", "200ms", "-warm", "20ms", "-pair", "before=" + other}
 	if err := command(t.Context(), args, &out, &progress); err != nil {

@@ -66,11 +66,13 @@ func openLab(ctx context.Context, compared []comparison, progress func(string, .
 	if err := os.WriteFile(l.limits, []byte(limitsFile("token_bucket")), 0o600); err != nil {
 		return nil, err
 	}
-	progress("building the daemon")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", l.binary, "github.com/ratelimitd/ratelimitd/cmd/ratelimitd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the daemon: %w\n%s", err, out)
+	if built := os.Getenv("TEST_DAEMON"); built != "" { // in tests
+		l.binary = built
+	} else {
+		progress("building the daemon")
+		if err := builttest.Build(l.binary); err != nil {
+			return nil, err
+		}
 	}
 	if l.bare, l.bareAt, err = startBare(ctx, bareCommand); err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ package kubernetes
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/builttest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -31,20 +31,10 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "kubernetes-")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "ratelimitd")
-		build := exec.Command("go", "build", "-trimpath", "-o", binary, "./cmd/ratelimitd")
-		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0") // as make build, which shares what is compiled
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(fmt.Sprintf("%v\n%s", err, out))
-		}
+	os.Exit(builttest.Run(func(built string) int {
+		binary = built
 		return m.Run()
-	}())
+	}))
 }
 
 // writeLimits writes the limits of a pod into a folder and returns it.

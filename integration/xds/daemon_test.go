@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/builttest"
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
@@ -38,20 +39,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(func() int {
+	os.Exit(builttest.Run(func(built string) int {
 		dir, err := os.MkdirTemp("", "xds-")
 		if err != nil {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "ratelimit")
-		build := exec.Command("go", "build", "-trimpath", "-o", binary, "./cmd/ratelimitd")
-		build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0") // as make build, which shares what is compiled
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(fmt.Sprintf("%v\n%s", err, out))
+		if err := os.Symlink(built, binary); err != nil {
+			panic(err)
 		}
 		return m.Run()
-	}())
+	}))
 }
 
 // daemon is a process.

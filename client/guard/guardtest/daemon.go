@@ -2,8 +2,6 @@ package guardtest
 
 import (
 	"bufio"
-	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -13,9 +11,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/builttest"
 )
-
-const module = "github.com/ratelimitd/ratelimitd"
 
 // binary is the built ratelimitd.
 var binary string
@@ -29,41 +26,16 @@ type Tests struct{ m *testing.M }
 //	func TestMain(m *testing.M) { os.Exit(guardtest.WithDaemon(m).Run()) }
 func WithDaemon(m *testing.M) Tests { return Tests{m} }
 
-// Run builds the daemon, from the source of its module in go.work, and runs the
-// tests. It returns the exit code of the process.
+// Run runs the tests with the daemon that builttest has, and returns the exit code of
+// the process.
 //
 // The daemon is a process of its own, so that the module of a middleware does not
 // depend on the daemon's packages.
 func (t Tests) Run() int {
-	dir, err := os.MkdirTemp("", "ratelimitd-guardtest-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if err := build(filepath.Join(dir, "ratelimitd")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return t.m.Run()
-}
-
-func build(path string) error {
-	source, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return fmt.Errorf("find the source of %s: %w: %s", module, err, exit.Stderr)
-		}
-		return fmt.Errorf("find the source of %s: %w", module, err)
-	}
-	cmd := exec.Command("go", "build", "-C", strings.TrimSpace(string(source)), "-trimpath", "-o", path, "./cmd/ratelimitd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // like make build, to share its build cache
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the daemon: %w: %s", err, out)
-	}
-	binary = path
-	return nil
+	return builttest.Run(func(built string) int {
+		binary = built
+		return t.m.Run()
+	})
 }
 
 // StartDaemon runs a daemon on the limits, in memory, until the test ends. It
