@@ -163,12 +163,3 @@ func (p goPackage) holdRules(t *testing.T) {
 		imports(protobuf, "google.golang.org/grpc")
 	}
 }
-
-// TestArchitectureIsShort holds ARCHITECTURE.md to what a newcomer reads at a sitting.
-func TestArchitectureIsShort(t *testing.T) {
-	t.Parallel()
-	const maxWords = 2500
-	if n := words(readPage(t, "ARCHITECTURE.md")); n > maxWords {
-		t.Errorf("ARCHITECTURE.md has %d words, at most %d are allowed; details belong to the docs of packages", n, maxWords)
-	}
-}

@@ -1,9 +1,7 @@
 package integration
 
 import (
-	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,71 +81,6 @@ func TestChangeIsInForceEverywhereWithinTwoSeconds(t *testing.T) {
 			}
 			if code != 0 || seen[""] || len(seen) == 0 {
 				t.Errorf("daemons exits with %d, and shows as followed %v:\n%s", code, seen, out)
-			}
-		})
-	}
-}
-
-func stopped(_ *testing.T, addrs []string) ([]string, func(*daemon) func()) {
-	return addrs, (*daemon).hang
-}
-
-// behindProxy has a daemon reach a server through a proxy, that is to cut it off.
-func behindProxy(cut func(*redistest.Proxy)) func(*testing.T, []string) ([]string, func(*daemon) func()) {
-	return func(t *testing.T, addrs []string) ([]string, func(*daemon) func()) {
-		proxy := redistest.StartProxy(t, addrs[0])
-		return []string{proxy.Addr()}, func(*daemon) func() {
-			cut(proxy)
-			return func() { proxy.Heal(t) }
-		}
-	}
-}
-
-// A daemon that is stopped for 8 s, or cut off for 10 s, goes on with what it knew, and
-// follows soon after it is back.
-func TestDaemonThatWasAwayFollows(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name, mode string
-		away       time.Duration
-		// redis returns where the daemon that goes away finds Redis, and how it goes and
-		// comes back.
-		redis func(t *testing.T, addrs []string) (_ []string, leave func(*daemon) (back func()))
-	}{
-		{name: "stopped", mode: "single", away: 8 * time.Second, redis: stopped},
-		{name: "stopped on a cluster", mode: "cluster", away: 8 * time.Second, redis: stopped},
-		{name: "cut off", mode: "single", away: 10 * time.Second, redis: behindProxy((*redistest.Proxy).Drop)},
-		{name: "refused", mode: "single", away: 10 * time.Second, redis: behindProxy((*redistest.Proxy).Refuse)},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			addrs := []string{redistest.Single(t)}
-			if c.mode == "cluster" {
-				addrs = redistest.Cluster(t)
-			}
-			behind, leave := c.redis(t, addrs)
-			flags := steered(t, tenantPlans)
-			prefix := "--redis-prefix=" + rand.Text()
-			here := start(t, slices.Concat(flags, redisFlags(c.mode, addrs...), []string{prefix})...)
-			away := start(t, slices.Concat(flags, redisFlags(c.mode, behind...), []string{prefix, "--redis-timeout=500ms"})...)
-			here.put("blocked", 0)
-			asynctest.Eventually(t, "it has followed", func() bool { return away.denies("blocked") })
-			back := leave(away)
-			left := time.Now()
-			here.put("acme", 0)
-			if !here.denies("acme") {
-				t.Error("the daemon that made the change admits")
-			}
-			if c.name == "cut off" || c.name == "refused" {
-				if !away.denies("blocked") || away.denies("acme") {
-					t.Error("without Redis it does not go on with what it knew")
-				}
-			}
-			time.Sleep(time.Until(left.Add(c.away)))
-			back()
-			asynctest.Eventually(t, "it has followed", func() bool { return away.denies("acme") })
-			if !away.denies("blocked") {
-				t.Error("it has forgotten what it knew")
 			}
 		})
 	}

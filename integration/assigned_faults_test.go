@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,70 +13,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
-
-// An import during which Redis fails over says what it did. Running it again mends
-// what it did not do, and what the failover lost.
-func TestImportWhileRedisFailsOver(t *testing.T) {
-	t.Parallel()
-	const n = 12_000
-	c := redistest.StartCluster(t, 1, "--cluster-require-full-coverage", "no")
-	flags := steered(t, tenantPlans, redisFlags("cluster", c.Addrs()...)...)
-	daemons := startAll(t, 3, flags...)
-	rows := rowsOf("acme", n, "ten,year=7,,nightly")
-	var sum imported
-	var stderr string
-	var code int
-	var wait sync.WaitGroup
-	wait.Go(func() { sum, stderr, code = daemons[0].importRows(rows) })
-	asynctest.Eventually(t, "the import is under way", func() bool { return daemons[1].total("ratelimitd_assignments") > n/10 })
-	c.Masters[0].Kill()
-	wait.Wait()
-	t.Logf("the import ends with %d: %+v\n%s", code, sum, stderr)
-	if sum.Created == 0 || code != 0 && code != 4 && !strings.Contains(stderr, "run it again") {
-		t.Errorf("the import ends with %d: %+v\n%s", code, sum, stderr)
-	}
-	witness := redistest.Client(t, c.Masters[1].Addr())
-	asynctest.Eventually(t, "a replica is promoted", func() bool {
-		addr, err := masterOf(witness, 0)
-		return err == nil && addr != c.Masters[0].Addr()
-	})
-	want := exportOf(t, rows)
-	for _, d := range daemons {
-		got := d.export()
-		if len(got) > sum.done()+sum.Unknown {
-			t.Errorf("%d rows are in force, and the import tells of %+v", len(got), sum)
-		}
-		isWanted := make(map[string]bool)
-		for _, line := range want {
-			isWanted[line] = true
-		}
-		for _, line := range got {
-			if !isWanted[line] {
-				t.Errorf("half of a row is in force: %s", line)
-			}
-		}
-	}
-	for try := 1; ; try++ {
-		again, stderr, code := daemons[try%3].importRows(rows)
-		if again.done() == n {
-			break
-		}
-		if try == 5 {
-			t.Fatalf("the %dth import ends with %d: %+v\n%s", try, code, again, stderr)
-		}
-	}
-	if got := wantSame(t, daemons...); !slices.Equal(got, want) {
-		t.Errorf("%d rows are in force, of %d", len(got), len(want))
-	}
-	if sum := daemons[2].importAll(rows); sum.Unchanged != n {
-		t.Errorf("of rows that are in force: %+v", sum)
-	}
-	c.Masters[0].Restart()
-	c.WaitOK()
-	if got := wantSame(t, append(daemons, start(t, flags...))...); !slices.Equal(got, want) {
-		t.Errorf("once the former master is back %d rows are in force, of %d", len(got), len(want))
-	}
-}
 
 // A daemon is killed in the middle of changes: each was made as a whole or not, those
 // that were answered are in force, and another daemon makes the rest.
@@ -206,37 +141,5 @@ func TestAssignmentsWhileRedisIsAway(t *testing.T) {
 	check("with Redis again")
 	if got := wantSame(t, one, daemons["local"], daemons["allow"], daemons["deny"], late); len(got) != len(want) && len(got) != len(want)+1 {
 		t.Errorf("with Redis again %d are assigned, of %d", len(got), len(want))
-	}
-}
-
-// A daemon without Redis that is killed has what was assigned when it starts again.
-func TestRestartedDaemonForgetsNoAssignment(t *testing.T) {
-	t.Parallel()
-	flags := steered(t, tenantPlans, "--assignments-path", t.TempDir()+"/assignments.db")
-	d := start(t, flags...)
-	d.importAll(rowsOf("acme", 1000, "three,,,first"))
-	for _, args := range []string{
-		"block --domain api tenant=mallory --for 24h --reason scraping",
-		"assign --domain api tenant=acme-000001 --plan ten --limit year=7 --until 2254-12-31",
-		"unassign --domain api tenant=acme-000002",
-	} {
-		if out, stderr, code := d.steer("", strings.Fields(args)...); code != 0 {
-			t.Fatalf("%s ends with %d: %s%s", args, code, out, stderr)
-		}
-	}
-	want := d.export()
-	if len(want) != 1001 { // a row for what lies on top of one, too
-		t.Errorf("%d rows are exported, want 1001", len(want))
-	}
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
-		d.stop(s)
-		d = start(t, flags...)
-		if !slices.Equal(d.export(), want) {
-			t.Errorf("after %v not all is assigned as it was", s)
-		}
-		if ok(d.ask("api", 1, "tenant=mallory")) || ok(d.ask("api", 8, "tenant=acme-000001")) || !ok(d.ask("api", 7, "tenant=acme-000001")) ||
-			ok(d.ask("api", 4, "tenant=acme-000003")) || !ok(d.ask("api", 4, "tenant=acme-000002")) {
-			t.Errorf("after %v not all holds as it did", s)
-		}
 	}
 }

@@ -359,40 +359,6 @@ func TestTraefiksRequestsAreLimitedByForwardAuth(t *testing.T) {
 	limitsThrough(t, l.Addr().String(), b)
 }
 
-// The endpoints follow the file, and stay while it has errors.
-func TestChangedForwardAuthFileIsLoaded(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	limits := write(t, dir, "limits.yaml", limitsOf3)
-	const text = "endpoints: [{name: %s, proxy: caddy, domain: api, descriptors: [{entries: [{key: user, value: x}]}]}]\n"
-	path := write(t, dir, "auth.yaml", fmt.Sprintf(text, "one"))
-	d := start(t, "--limits-path", limits, "--auth-path", path)
-	status := func(name string) int {
-		code, _ := get(t, "http://"+d.http+"/auth/"+name)
-		return code
-	}
-	if one, two := status("one"), status("two"); one != 200 || two != 404 {
-		t.Errorf("at first: %d, %d", one, two)
-	}
-	write(t, dir, "auth.yaml", fmt.Sprintf(text, "two"))
-	asynctest.Eventually(t, "another endpoint", func() bool { return status("one") == 404 && status("two") != 404 })
-
-	write(t, dir, "auth.yaml", fmt.Sprintf(text, "a/b"))
-	d.waitForLog("forward auth endpoints not loaded, the last good ones stay in force")
-	if status("two") == 404 {
-		t.Error("the last good endpoint is gone")
-	}
-	if _, page := get(t, "http://"+d.admin+"/authconfig"); !strings.Contains(page, path+":1:") || !strings.Contains(page, "/auth/two") {
-		t.Errorf("/authconfig:\n%s", page)
-	}
-	if _, page := get(t, "http://"+d.admin+"/metrics"); !strings.Contains(page, "ratelimitd_auth_last_reload_successful 0\n") {
-		t.Error("the metrics do not tell of the error")
-	}
-	write(t, dir, "auth.yaml", fmt.Sprintf(text, "three"))
-	d.signal(syscall.SIGHUP)
-	asynctest.Eventually(t, "a third one", func() bool { return status("three") == 429 })
-}
-
 func TestForwardAuthFileThatCannotBeLoadedEndsTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

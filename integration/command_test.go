@@ -336,26 +336,6 @@ func TestCheckPrintsJSON(t *testing.T) {
 	}
 }
 
-func TestCheckShowsDifferences(t *testing.T) {
-	t.Parallel()
-	now := write(t, t.TempDir(), "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 6", 1))
-	out, stderr, code := commandInput(t, limitsOf3, "check", "--diff", "-", now)
-	if code != 2 || out != "domain api\n  looser    user: per-user: 6 requests a year; until now 3 requests a year: 2 times as much\n" {
-		t.Errorf("check --diff exits with %d: %q\n%s", code, stderr, out)
-	}
-	out, _, code = commandInput(t, limitsOf3, "check", "--diff", "-", now, "--json")
-	if code != 2 || decodeJSON(t, out)["effect"] != "looser" {
-		t.Errorf("check --diff --json exits with %d:\n%s", code, out)
-	}
-	out, _, code = command(t, "check", "--diff", now, now)
-	if code != 0 || out != "nothing is different for any request\n" {
-		t.Errorf("check --diff of equal files exits with %d:\n%s", code, out)
-	}
-	if _, stderr, code := commandInput(t, "domain: api\nlimits: []\n", "check", "--diff", "-", now); code != 1 || !strings.HasPrefix(stderr, "standard input:2:1: ") {
-		t.Errorf("check --diff of a bad file exits with %d: %q", code, stderr)
-	}
-}
-
 func TestBadSettingsEndTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -398,25 +378,6 @@ func TestBadSettingsEndTheStart(t *testing.T) {
 	d.waitForLog("msg=serving")
 	if log := d.logText(); !strings.Contains(log, "RATELIMITD_STOER") || !strings.Contains(log, "RATELIMITD_STORE") || strings.Contains(log, "SERVICE_HOST") {
 		t.Errorf("unknown variables give the log\n%s", log)
-	}
-}
-
-func TestSettingsFromFileEnvironmentAndFlags(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "api.yaml", limitsOf3)
-	settings := write(t, t.TempDir(), "settings.yaml", "limits:\n  path: /nowhere\ngrpc:\n  max_descriptors: 1\nhttp:\n  address: \"\"\n")
-	d := launch(t, []string{"RATELIMITD_LIMITS_PATH=/nowhere/else", "RATELIMITD_GRPC_MAX_DESCRIPTORS=2"},
-		"--config", settings, "--limits-path", dir, "--log-format", "json")
-	d.waitForLog(`"msg":"serving"`)
-	d.dial(decodeJSON(t, d.waitForLog(`"msg":"serving"`))["grpc"].(string))
-	r := request("api", 1, "user=a")
-	r.Descriptors = append(r.Descriptors, r.Descriptors[0], r.Descriptors[0])
-	if _, err := d.client.ShouldRateLimit(t.Context(), r); err == nil || !strings.Contains(err.Error(), "at most 2 are allowed") {
-		t.Errorf("three descriptors give %v; the variable allows 2", err)
-	}
-	if code := d.stop(os.Interrupt); code != 0 {
-		t.Errorf("Ctrl-C exits with %d", code)
 	}
 }
 
@@ -504,33 +465,4 @@ func TestChangedLimitsFilesAreLoaded(t *testing.T) {
 	write(t, dir, "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 31", 1))
 	d.signal(syscall.SIGHUP)
 	asynctest.Eventually(t, "SIGHUP loads", func() bool { return limit("api") == 31 })
-}
-
-// A Kubernetes ConfigMap is a folder of links to ..data/, a link that is
-// swapped.
-func TestChangedConfigMapIsLoaded(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	version := func(name, text string) {
-		t.Helper()
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, name), "api.yaml", text)
-		if err := os.Symlink(name, filepath.Join(dir, "..tmp")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	version("..2026_01", limitsOf3)
-	if err := os.Symlink(filepath.Join("..data", "api.yaml"), filepath.Join(dir, "api.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	d := start(t, "--limits-path", dir)
-	version("..2026_02", strings.Replace(limitsOf3, "requests: 3", "requests: 8", 1))
-	asynctest.Eventually(t, "the swapped ConfigMap is loaded", func() bool {
-		return d.ask("api", 1, "user=x").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 8
-	})
 }

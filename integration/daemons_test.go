@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -94,37 +93,6 @@ func flagOf(flags []string, name string) string {
 		}
 	}
 	return ""
-}
-
-// Each daemon shows how many there are, and whether their rules are the same.
-func TestRegisterIsShownAsMetrics(t *testing.T) {
-	t.Parallel()
-	flags := redisFlags("single", redistest.Single(t))
-	run := func(limits string) (d *daemon, file string) {
-		dir := t.TempDir()
-		file = write(t, dir, "api.yaml", limits)
-		return start(t, append(flags, "--limits-path", dir)...), file
-	}
-	shows := func(d *daemon, what string, want ...string) {
-		t.Helper()
-		asynctest.Eventually(t, what, func() bool {
-			_, page := get(t, "http://"+d.admin+"/metrics")
-			for _, line := range want {
-				if !strings.Contains(page, "\n"+line+"\n") {
-					return false
-				}
-			}
-			return true
-		})
-	}
-	first, _ := run(limitsOf3)
-	shows(first, "one daemon", "ratelimitd_fleet_daemons 1", "ratelimitd_fleet_rules_differ 0")
-	second, file := run(strings.Replace(limitsOf3, "3", "4", 1))
-	for _, d := range []*daemon{first, second} {
-		shows(d, "two that differ", "ratelimitd_fleet_daemons 2", "ratelimitd_fleet_rules_differ 1")
-	}
-	write(t, filepath.Dir(file), "api.yaml", limitsOf3)
-	shows(first, "two that are the same", "ratelimitd_fleet_daemons 2", "ratelimitd_fleet_rules_differ 0")
 }
 
 // A daemon tells of all through its admin API. Where that cannot be had, Redis is asked by

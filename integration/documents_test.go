@@ -15,6 +15,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
+// documents returns the names of the pages in docs/.
+func documents(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	for i := range pages {
+		pages[i] = filepath.Base(pages[i])
+	}
+	return pages
+}
+
 // blocks returns the fenced blocks of a page in one language.
 func blocks(t testing.TB, page, language string) []string {
 	t.Helper()

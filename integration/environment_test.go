@@ -1,10 +1,8 @@
 package integration
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,10 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
-	"github.com/ratelimitd/ratelimitd/internal/statsd/statsdtest"
 )
 
 // yearlyOf is a file of envoyproxy/ratelimit's with one limit.
@@ -135,42 +131,6 @@ func TestEnvoyEnvironmentIsChecked(t *testing.T) {
 	}
 }
 
-// The variables for statsd and DogStatsD send counts where envoyproxy/ratelimit does.
-func TestEnvoyEnvironmentSendsToStatsd(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		dog  bool
-		env  []string
-		want string
-	}{
-		{"statsd over TCP, by default", false, []string{"USE_STATSD=true"}, "ratelimit.service.rate_limit.api.user.total_hits.__zone=a"},
-		{"DogStatsD", true, []string{
-			"USE_DOG_STATSD=true", "USE_DOG_STATSD_MOGRIFIERS=HITS", `DOG_STATSD_MOGRIFIER_HITS_PATTERN=^ratelimit\.service\.rate_limit\.([^.]+)\.(.+)\.([^.]+)$`,
-			"DOG_STATSD_MOGRIFIER_HITS_NAME=ratelimit.$3", "DOG_STATSD_MOGRIFIER_HITS_TAGS=domain:$1,key:$2", "DD_ENV=test",
-		}, "ratelimit.total_hits|#env:test,zone:a,domain:api,key:user"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var stats *statsdtest.Server
-			if c.dog {
-				stats = statsdtest.ListenUDP(t)
-			} else {
-				stats = statsdtest.ListenTCP(t, "127.0.0.1:0")
-			}
-			host, port, _ := strings.Cut(stats.Address, ":")
-			root, _ := runtimeRoot(t, yearlyOf(3))
-			env := slices.DeleteFunc(envoyEnv(root, "BACKEND_TYPE=memory"), func(e string) bool { return e == "USE_STATSD=false" })
-			d := startAsEnvoy(t, append(env, append(c.env, "STATSD_HOST="+host, "STATSD_PORT="+port, "STATS_FLUSH_INTERVAL=1s", "EXTRA_TAGS=zone:a")...))
-			d.wantLimit(3)
-			asynctest.Eventually(t, "the hits arrive", func() bool { return stats.Sums(t)[c.want] == 4 })
-			if strings.Contains(d.logText(), "level=WARN") {
-				t.Errorf("the log has\n%s", d.logText())
-			}
-		})
-	}
-}
-
 func TestEnvoyEnvironmentIsFollowed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "hunter2")
@@ -220,49 +180,6 @@ func TestEnvoyEnvironmentIsFollowed(t *testing.T) {
 	}
 }
 
-// TestEnvoyEnvironmentWorksInKubernetes uses the folder of a ConfigMap, whose
-// links are swapped, and a URL for Redis. An image's entrypoint may stand
-// before the name.
-func TestEnvoyEnvironmentWorksInKubernetes(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	config := filepath.Join(root, "current", "app", "config")
-	if err := os.MkdirAll(config, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	version := func(name, text string) {
-		t.Helper()
-		if err := os.Mkdir(filepath.Join(config, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(config, name), "config.yaml", text)
-		if err := os.Symlink(name, filepath.Join(config, "..tmp")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(config, "..tmp"), filepath.Join(config, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	version("..1", yearlyOf(3))
-	if err := os.Symlink("..data/config.yaml", filepath.Join(config, "config.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	write(t, config, "more.conf", yearlyOf(1))
-	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis://"+redistest.Single(t)+"/1", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true")
-	cmd := exec.Command(binary, "/bin/ratelimit")
-	cmd.Env = env
-	d := launchCommand(t, cmd)
-	d.waitServing()
-	d.wantLimit(3)
-	if line := d.waitForLog("more.conf: passed over"); !strings.Contains(line, "level=WARN") {
-		t.Errorf("of a file with another name: %s", line)
-	}
-	version("..2", yearlyOf(8))
-	asynctest.Eventually(t, "the swapped ConfigMap is loaded", func() bool {
-		return d.ask("api", 1, "user=b").GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 8
-	})
-}
-
 func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 	t.Parallel()
 	dir := filetest.SocketFolder(t)
@@ -287,84 +204,6 @@ func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 		_, err := d.tryAsk("api", 1, "user=b")
 		return status.Code(err) == codes.Unavailable
 	})
-}
-
-func TestEnvoyEnvironmentNamesSentinel(t *testing.T) {
-	t.Parallel()
-	sentinels, _, _ := redistest.StartSentinel(t, "limits")
-	for _, s := range sentinels {
-		if err := redistest.Client(t, s).Do(t.Context(), "acl", "setuser", "guard", "on", ">hunter2", "allchannels", "+@all").Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := redistest.Client(t, s).Do(t.Context(), "acl", "setuser", "default", "resetpass", ">other").Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	root, _ := runtimeRoot(t, yearlyOf(3))
-	d := startAsEnvoy(t, envoyEnv(root, "REDIS_TYPE=SENTINEL", "REDIS_URL=limits,"+strings.Join(sentinels, ","), "REDIS_SENTINEL_AUTH=guard:hunter2"))
-	d.wantLimit(3)
-}
-
-func TestEnvoyEnvironmentNamesCluster(t *testing.T) {
-	t.Parallel()
-	root, _ := runtimeRoot(t, yearlyOf(3))
-	d := startAsEnvoy(t, envoyEnv(root, "REDIS_TYPE=cluster", "REDIS_URL="+strings.Join(redistest.Cluster(t), ","), "REDIS_PIPELINE_WINDOW=150us"))
-	d.wantLimit(3)
-}
-
-// TestEnvoyEnvironmentReachesRedisOverTLS has a certificate for 127.0.0.1 and
-// dials localhost.
-func TestEnvoyEnvironmentReachesRedisOverTLS(t *testing.T) {
-	t.Parallel()
-	ca := certtest.New(t, "ca")
-	cert, key := ca.IssueLoopback(t, "redis").Files()
-	_, port, err := net.SplitHostPort(freeAddress(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.File)
-	root, _ := runtimeRoot(t, yearlyOf(3))
-	env := envoyEnv(root, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=localhost:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.File,
-		"REDIS_TLS_CLIENT_CERT="+cert, "REDIS_TLS_CLIENT_KEY="+key)
-	strict := launchCommand(t, asEnvoy(t, env))
-	if line := strict.waitForLog("redis.tls.server_name"); !strings.Contains(line, "localhost") {
-		t.Errorf("a certificate of another name gives the log %s", line)
-	}
-	startAsEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")).wantLimit(3)
-	i := slices.Index(env, "REDIS_TLS_CACERT="+ca.File)
-	env[i] = "REDIS_TLS_CACERT=" + certtest.New(t, "other").File
-	wrong := launchCommand(t, asEnvoy(t, append(env, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")))
-	if line := wrong.waitForLog("redis.tls.ca"); !strings.Contains(line, "unknown authority") {
-		t.Errorf("a server of an unknown authority gives the log %s", line)
-	}
-}
-
-// TestEnvoyEnvironmentLetsInNamedClients admits the clients whose certificate
-// has the name.
-func TestEnvoyEnvironmentLetsInNamedClients(t *testing.T) {
-	t.Parallel()
-	ca := certtest.New(t, "ca")
-	cert, key := ca.IssueLoopback(t, "both").Files() // for 127.0.0.1
-	root, _ := runtimeRoot(t, yearlyOf(3))
-	env := envoyEnv(root, "BACKEND_TYPE=memory", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_CLIENT_TLS_CACERT="+ca.File)
-	for name, want := range map[string]int{"127.0.0.1": 0, "envoy.test": 1} {
-		t.Run(name, func(t *testing.T) {
-			d := launchCommand(t, asEnvoy(t, append(env, "GRPC_CLIENT_TLS_SAN="+name)))
-			d.waitServing()
-			query := []string{"query", "--address", d.grpc, "--domain", "api", "--tls-ca", ca.File, "user=a"}
-			if _, stderr, code := command(t, append(query, "--tls-cert", cert, "--tls-key", key)...); code != want {
-				t.Errorf("a certificate of 127.0.0.1: exit %d %s", code, stderr)
-			}
-			if _, _, code := command(t, query...); code != 1 {
-				t.Errorf("without a certificate: exit %d", code)
-			}
-			// Probes need no certificate here, as in that service.
-			if code, _ := get(t, "http://"+d.http+"/healthcheck"); code != 200 {
-				t.Errorf("/healthcheck: %d", code)
-			}
-			d.waitForLog("would take the same requests from anyone")
-		})
-	}
 }
 
 func TestEnvoyEnvironmentStartsWithoutLimits(t *testing.T) {
@@ -416,23 +255,6 @@ func TestEnvoyEnvironmentStartsAsInTheExamplesOfOthers(t *testing.T) {
 	}
 }
 
-// TestEnvoyEnvironmentErrorsAreToldAtOnce expects all errors together, by the
-// names of the variables.
-func TestEnvoyEnvironmentErrorsAreToldAtOnce(t *testing.T) {
-	t.Parallel()
-	cmd := asEnvoy(t, []string{"PORT=abc", "REDIS_TYPE=ring", "CONFIG_TYPE=REDIS", "GRPC_CLIENT_TLS_CACERT=/ca.pem"})
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if cmd.Run() == nil || cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("exit %d", cmd.ProcessState.ExitCode())
-	}
-	for _, want := range []string{`variable PORT: found "abc"; allowed: an integer`, `variable REDIS_TYPE: found "ring"`, `variable CONFIG_TYPE: found "REDIS"`, "variable GRPC_CLIENT_TLS_CACERT: "} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, out.String())
-		}
-	}
-}
-
 // TestLongValuesDoNotEvadeALimit puts long values beside a limit. A client may
 // choose them, and Envoy lets a failed call pass.
 func TestLongValuesDoNotEvadeALimit(t *testing.T) {
@@ -448,37 +270,5 @@ func TestLongValuesDoNotEvadeALimit(t *testing.T) {
 	r, err := d.client.ShouldRateLimit(t.Context(), asked)
 	if err != nil || ok(r) || r.GetStatuses()[0].GetCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("long values beside a limit that is used up: %v, %v", r.GetStatuses(), err)
-	}
-}
-
-// TestEnvoyEnvironmentSetsModes has one domain in two files, a key at a
-// meaningless level, and all modes and extras on.
-func TestEnvoyEnvironmentSetsModes(t *testing.T) {
-	t.Parallel()
-	root, _ := runtimeRoot(t, "domain: api\ndescriptors:\n  - key: user\n    requests_per_unit: 9\n    rate_limit: {unit: year, requests_per_unit: 3}\n")
-	write(t, filepath.Join(root, "current", "app", "config"), "more.yaml", "domain: api\ndescriptors:\n  - key: plan\n    rate_limit: {unit: year, requests_per_unit: 1}\n")
-	env := envoyEnv(root, "BACKEND_TYPE=memory", "MERGE_DOMAIN_CONFIG=true", "SHADOW_MODE=true", "RESPONSE_DYNAMIC_METADATA=true",
-		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_REMAINING_HEADER=X-Left")
-	d := startAsEnvoy(t, env)
-	d.waitForLog("it is ignored")
-	headers := map[string]string{}
-	r := d.ask("api", 1, "user=a")
-	for _, h := range r.GetResponseHeadersToAdd() {
-		headers[h.GetKey()] = h.GetValue()
-	}
-	if headers["RateLimit-Limit"] == "" || headers["X-Left"] != "2" || headers["RateLimit-Reset"] == "" {
-		t.Errorf("headers %v", headers)
-	}
-	if got := r.GetDynamicMetadata().GetFields()["domain"].GetStringValue(); got != "api" {
-		t.Errorf("dynamic metadata %v", r.GetDynamicMetadata())
-	}
-	d.ask("api", 1, "plan=free")
-	if r := d.ask("api", 1, "plan=free"); !ok(r) || r.GetStatuses()[0].GetCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
-		t.Errorf("over the limit in shadow mode: %v", r)
-	}
-
-	unmerged := envoyEnv(root, "BACKEND_TYPE=memory")
-	if d := launchCommand(t, asEnvoy(t, unmerged)); d.wait() != 1 || !strings.Contains(d.logText(), "more.yaml") {
-		t.Errorf("one domain in two files, unmerged: exit %d", d.cmd.ProcessState.ExitCode())
 	}
 }

@@ -7,6 +7,10 @@ import (
 	"testing"
 )
 
+// patiently is for a rate-limit filter in tests of other things than its
+// timeout.
+const patiently = "timeout: 20s"
+
 // front is a listener of Envoy with the HTTP rate-limit filter. All fields but
 // the name are YAML; empty ones are left out.
 type front struct {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
@@ -58,27 +57,6 @@ func (e *envoy) checkServing(when string) {
 			e.t.Errorf("%s: a limit of 2 gives %v", f.Name, got)
 		}
 	}
-}
-
-// Without a daemon, failure_mode_deny and status_on_error choose the answer.
-func TestEnvoyFailsAsConfiguredWithoutDaemon(t *testing.T) {
-	t.Parallel()
-	needEnvoy(t)
-	dir := t.TempDir()
-	write(t, dir, "envoy.yaml", usersOf2)
-	b := startBackend(t)
-	at := freeAddress(t)
-	serve := []string{"--limits-path", dir, "--grpc-address", at, "--drain-delay", "0s"}
-	d := start(t, serve...)
-	e := startFailureFronts(t, b, at)
-	e.checkServing("before")
-	if code := d.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("the daemon exits with %d", code)
-	}
-	e.checkFailing(b, "stopped")
-	start(t, serve...)
-	asynctest.Eventually(t, "Envoy asks the new daemon", func() bool { return e.get("closed", "/", "x-user: back").status != 500 })
-	e.checkServing("after")
 }
 
 // Failure mode error leaves the answer to the same settings of Envoy.
@@ -140,29 +118,6 @@ func TestEnvoyTreatsRefusedRequestsAsFailed(t *testing.T) {
 				if got := e.get(name, "/", "x-user: grace", "x-note: "+c.note).status; got != want {
 					t.Errorf("%s: Envoy answers %d, want %d", name, got, want)
 				}
-			}
-		})
-	}
-}
-
-// Envoy treats a late daemon like none.
-func TestEnvoyGivesUpOnADaemonThatHangs(t *testing.T) {
-	t.Parallel()
-	needEnvoy(t)
-	dir := t.TempDir()
-	write(t, dir, "envoy.yaml", usersOf2)
-	d := start(t, "--limits-path", dir)
-	b := startBackend(t)
-	e := startEnvoy(t, configure(t, []front{
-		{Name: "open", Routes: userRoutes},
-		{Name: "closed", Filter: "failure_mode_deny: true", Routes: userRoutes},
-	}, ratelimitdAt(d.grpc), b.cluster()))
-	asynctest.Eventually(t, "the daemon is asked", func() bool { return e.get("closed", "/", "x-user: alice").status == 429 })
-	defer d.hang()()
-	for name, want := range map[string]int{"open": 200, "closed": 500} {
-		t.Run(name, func(t *testing.T) {
-			if got := e.get(name, "/", "x-user: alice").status; got != want {
-				t.Errorf("without an answer Envoy answers %d, want %d", got, want)
 			}
 		})
 	}

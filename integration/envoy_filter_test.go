@@ -3,7 +3,6 @@ package integration
 import (
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -30,78 +29,6 @@ descriptors:
       - {name: hourly, algorithm: sliding_log, requests: 5, period: 1h}
       - {name: odd, algorithm: sliding_log, requests: 3, period: 90s}
 `
-
-// Each setting of the filter works on the answers.
-func TestEnvoyFilterFollowsItsSettings(t *testing.T) {
-	t.Parallel()
-	needEnvoy(t)
-	dir := t.TempDir()
-	write(t, dir, "envoy.yaml", usersOf2)
-	d := start(t, "--limits-path", dir)
-	b := startBackend(t)
-	e := startEnvoy(t, configure(t, []front{
-		{Name: "headers", Filter: patiently + "\nenable_x_ratelimit_headers: DRAFT_VERSION_03", Routes: userRoutes},
-		{Name: "unenforced", Filter: patiently + "\nfilter_enforced: {runtime_key: none, default_value: {numerator: 0}}", Routes: userRoutes},
-		{Name: "disabled", Filter: patiently + "\nfilter_enabled: {runtime_key: none, default_value: {numerator: 0}}", Routes: userRoutes},
-		{Name: "status", Filter: patiently + "\nrate_limited_status: {code: ServiceUnavailable}\ndisable_x_envoy_ratelimited_header: true", Routes: userRoutes},
-	}, ratelimitdAt(d.grpc), b.cluster()))
-
-	t.Run("x-ratelimit headers", func(t *testing.T) {
-		for i, want := range []struct {
-			status    int
-			remaining string
-		}{{200, "1"}, {200, "0"}, {429, "0"}} {
-			a := e.get("headers", "/", "x-user: headers")
-			limit, remaining, reset := a.header.Get("x-ratelimit-limit"), a.header.Get("x-ratelimit-remaining"), a.header.Get("x-ratelimit-reset")
-			wait, err := strconv.Atoi(reset)
-			if a.status != want.status || limit != `2, 2;w=86400;name="twice"` || remaining != want.remaining || err != nil || wait < 86000 || wait > 86400 {
-				t.Errorf("request %d gives %d with x-ratelimit-limit %q, -remaining %q, -reset %q", i+1, a.status, limit, remaining, reset)
-			}
-			if after := a.header.Get("retry-after"); (a.status == 429) != (after != "") {
-				t.Errorf("request %d gives %d with retry-after %q", i+1, a.status, after)
-			}
-		}
-	})
-	t.Run("x-ratelimit headers of several limits", func(t *testing.T) {
-		// The limit with the least left is shown.
-		a := e.get("headers", "/", "x-user: two-limits")
-		limit, remaining := a.header.Get("x-ratelimit-limit"), a.header.Get("x-ratelimit-remaining")
-		if first, _, _ := strings.Cut(limit, ","); a.status != 200 || first != "3" || remaining != "2" {
-			t.Errorf("limits of 5 and 3 give %d with x-ratelimit-limit %q, -remaining %q", a.status, limit, remaining)
-		}
-	})
-	t.Run("unenforced", func(t *testing.T) {
-		if got := e.statuses(4, "unenforced", "/unenforced", "x-user: shadow"); !slices.Equal(got, []int{200, 200, 200, 200}) {
-			t.Errorf("a filter that enforces nothing gives %v", got)
-		}
-		if n := b.served("/unenforced"); n != 4 {
-			t.Errorf("%d of 4 requests have reached the backend", n)
-		}
-		// The filter asked nevertheless.
-		if n := e.stat("cluster.backend.ratelimit.over_limit"); n < 2 {
-			t.Errorf("Envoy counts %d requests over the limit, want at least 2", n)
-		}
-		if ok(d.ask("envoy", 1, "user=shadow")) {
-			t.Error("what passed was not charged")
-		}
-	})
-	t.Run("disabled", func(t *testing.T) {
-		if got := e.statuses(4, "disabled", "/", "x-user: unasked"); !slices.Equal(got, []int{200, 200, 200, 200}) {
-			t.Errorf("a filter that is off gives %v", got)
-		}
-		if !ok(d.ask("envoy", 2, "user=unasked")) {
-			t.Error("it has asked")
-		}
-	})
-	t.Run("status", func(t *testing.T) {
-		if got := e.statuses(3, "status", "/", "x-user: status"); !slices.Equal(got, []int{200, 200, 503}) {
-			t.Errorf("a filter that denies with 503 gives %v", got)
-		}
-		if a := e.get("status", "/", "x-user: status"); a.header.Get("x-envoy-ratelimited") != "" || a.header.Get("retry-after") == "" {
-			t.Errorf("its headers are %v", a.header)
-		}
-	})
-}
 
 // The daemon's headers pass through Envoy on served and denied requests.
 // Beside Envoy's own, x-ratelimit would put two values under each name.

@@ -1,13 +1,9 @@
 package integration
 
 import (
-	"context"
-	"net"
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -61,28 +57,6 @@ func TestClusterFailoverLosesNoReplicatedCount(t *testing.T) {
 				promoted: func() bool {
 					addr, err := masterOf(witness, 0)
 					return err == nil && addr != c.Masters[0].Addr()
-				},
-			}, way.lose, way.back)
-		})
-	}
-}
-
-func TestSentinelFailoverLosesNoReplicatedCount(t *testing.T) {
-	t.Parallel()
-	for _, way := range ways {
-		t.Run(way.name, func(t *testing.T) {
-			t.Parallel()
-			sentinels, master, replica := redistest.StartSentinel(t, "limits")
-			witness := redis.NewSentinelClient(&redis.Options{Addr: sentinels[0]})
-			t.Cleanup(func() { witness.Close() })
-			testFailover(t, site{
-				flags:   append(redisFlags("sentinel", sentinels...), "--redis-sentinel-master", "limits"),
-				masters: []*redistest.Server{master},
-				victim:  master,
-				spared:  []*redistest.Server{replica},
-				promoted: func() bool {
-					host, err := witness.GetMasterAddrByName(context.Background(), "limits").Result()
-					return err == nil && net.JoinHostPort(host[0], host[1]) != master.Addr()
 				},
 			}, way.lose, way.back)
 		})

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/otlptest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
-	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 // exposed adds the names and types of the daemon's metrics to found, and checks
@@ -28,8 +28,13 @@ func (d *daemon) exposed(found map[string]string) {
 		}
 	}
 	const alice = `"domain":"api","id":"one","descriptors":[{"entries":[{"key":"user","value":"alice"}],"cost":`
-	d.postJSON("/v1/take", "{"+alice+"2}]}", new(ratelimitv1.TakeResponse))
-	d.postJSON("/v1/settle", "{"+alice+"1}]}", new(ratelimitv1.SettleResponse))
+	for _, path := range []string{"/v1/take", "/v1/settle"} {
+		r, err := http.Post("http://"+d.http+path, "application/json", strings.NewReader("{"+alice+"1}]}"))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		_ = r.Body.Close()
+	}
 	code, page := get(d.t, "http://"+d.admin+"/metrics")
 	if code != 200 {
 		d.t.Fatalf("/metrics: %d %s", code, page)

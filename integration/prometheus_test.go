@@ -80,35 +80,6 @@ func (p *prometheus) wantValue(text, want string) {
 	})
 }
 
-// A page is read whole in the formats that Prometheus asks for: OpenMetrics, and
-// protobuf, where a long family comes in parts.
-func TestPrometheusReadsLongPages(t *testing.T) {
-	t.Parallel()
-	needProxy(t, "prometheus")
-	const values = 1000
-	dir := t.TempDir()
-	write(t, dir, "limits.yaml", "domain: api\ndescriptors: [{key: user, value_to_metric: true, rate_limit: {name: n, requests: 9, period: 365d}}]\n")
-	d := start(t, "--limits-path", dir, "--metrics-names", "envoyproxy")
-	for i := range values {
-		d.ask("api", 1, fmt.Sprintf("user=%d%s", i, strings.Repeat("x", 100)))
-	}
-	for format, features := range map[string][]string{"OpenMetrics": nil, "protobuf": {"native-histograms"}} {
-		p := startPrometheus(t, d.admin, features...)
-		p.wantValue(`count(ratelimitd_decisions_total{rule="user"})`, fmt.Sprint(2*values))
-		p.wantValue(`sum(ratelimitd_decisions_total{result="allowed"})`, fmt.Sprint(values))
-		p.wantValue(`count({__name__=~"ratelimit_service_rate_limit_.*"})`, fmt.Sprint(5*values))
-		p.wantValue(`ratelimitd_limit_decisions_total{limit="n",result="allowed"}`, fmt.Sprint(values))
-		p.wantValue(`ratelimitd_build_info`, "1") // which comes first
-		p.wantValue(`ratelimitd_unmatched_descriptors_total`, "0")
-		if format == "protobuf" {
-			p.wantValue(`histogram_count(ratelimitd_request_duration_seconds{api="grpc"})`, fmt.Sprint(values))
-			p.wantValue(`histogram_quantile(0.99, ratelimitd_request_duration_seconds{api="grpc"}) > bool 0`, "1")
-		} else {
-			p.wantValue(`ratelimitd_request_duration_seconds_bucket{api="grpc",le="+Inf"}`, fmt.Sprint(values))
-		}
-	}
-}
-
 // queries returns the fenced blocks of a page that have no language and ask for a rate.
 func queries(t testing.TB, page string) (found []string) {
 	t.Helper()

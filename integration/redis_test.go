@@ -4,18 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
@@ -117,106 +111,6 @@ func TestKilledDaemonLeavesItsCounts(t *testing.T) {
 	}
 }
 
-// With failure mode error a daemon is not ready before Redis answers.
-func TestDaemonIsNotReadyBeforeRedisAnswers(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", everyAlgorithm())
-	server := redistest.Start(t)
-	server.Stop()
-	ports := []string{freeAddress(t), freeAddress(t)}
-	d := launch(t, nil, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "error",
-		"--grpc-address", ports[0], "--http-address", ports[1])...)
-	d.waitForLog("the store does not answer")
-	d.dial(ports[0])
-	if out, _, code := command(t, "health", "--address", ports[0]); code != 1 || out != "NOT_SERVING\n" {
-		t.Errorf("health exits with %d: %q", code, out)
-	}
-	if status, body := get(t, "http://"+ports[1]+"/healthcheck"); status != 500 || !strings.Contains(body, "the store does not answer") {
-		t.Errorf("/healthcheck: %d %q", status, body)
-	}
-	if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
-		t.Errorf("a request gives %v, want UNAVAILABLE", err)
-	}
-	server.Restart()
-	d.waitForLog("msg=serving")
-	if !ok(d.ask("all", 1, "gcra=k")) {
-		t.Error("a first request is denied")
-	}
-	if n := strings.Count(d.logText(), "the store does not answer"); n != 1 {
-		t.Errorf("it was said %d times that the store does not answer; once a minute is enough", n)
-	}
-}
-
-// With failure mode error requests fail while Redis does not decide, and the
-// daemon stays healthy.
-func TestRequestsFailWhileRedisIsAway(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", everyAlgorithm())
-	server := redistest.Start(t)
-	flags := append(redisFlags("single", server.Addr()), "--limits-path", dir, "--failure-mode", "error")
-	d := start(t, append(flags, "--redis-timeout", "1s")...)
-	d.ask("all", 1, "gcra=k")
-	fails := func(how string) {
-		t.Helper()
-		if _, err := d.tryAsk("all", 1, "gcra=k"); status.Code(err) != codes.Unavailable {
-			t.Errorf("with Redis %s a request gives %v, want UNAVAILABLE", how, err)
-		}
-		if out, _, code := command(t, "health", "--address", d.grpc); code != 0 {
-			t.Errorf("with Redis %s health exits with %d: %q", how, code, out)
-		}
-	}
-	decides := func() {
-		t.Helper()
-		asynctest.Eventually(t, "requests are decided again", func() bool {
-			_, err := d.tryAsk("all", 1, "gcra=k")
-			return err == nil
-		})
-	}
-	server.Kill()
-	fails("killed")
-	server.Restart()
-	decides()
-	server.Pause()
-	fails("standing still")
-	server.Resume()
-	decides()
-	if code := d.stop(os.Interrupt); code != 0 {
-		t.Errorf("the daemon exits with %d", code)
-	}
-}
-
-// Envoy asks for at most 20 ms by default, also when a stream is done.
-func TestUseIsChargedThoughItsCallerHasGone(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", "domain: api\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 21}}\n")
-	server := redistest.Start(t)
-	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", dir)...)
-	used := request("api", 1, "user=a")
-	used.Descriptors[0].HitsAddend = wrapperspb.UInt64(10)
-	peek := request("api", 1, "user=a")
-	peek.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
-	if _, err := d.client.ShouldRateLimit(t.Context(), peek); err != nil { // which connects
-		t.Fatal(err)
-	}
-	server.Pause()
-	for range 2 {
-		// Envoy's 20 ms may be over on a busy machine before the daemon has the request.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if _, err := d.client.ShouldRateLimit(ctx, used); status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("while Redis stands still a caller gets %v", err)
-		}
-		cancel()
-	}
-	server.Resume()
-	asynctest.Eventually(t, "what was used is charged", func() bool {
-		r, err := d.client.ShouldRateLimit(t.Context(), peek)
-		return err == nil && !degraded(r) && r.GetStatuses()[0].GetLimitRemaining() == 1
-	})
-}
-
 func TestLimitHoldsBehindSentinel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -253,40 +147,6 @@ func TestSecretsAreNotShown(t *testing.T) {
 	d.waitForLog("the store answers") // the file was read again
 	if log := d.logText(); strings.Contains(log, "hunter") {
 		t.Errorf("the log shows the password:\n%s", log)
-	}
-}
-
-func TestDaemonWarnsOfEviction(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", t.TempDir())...)
-	d.waitForLog("maxmemory-policy is")
-}
-
-func TestDaemonOutlivesGarbageOnEachPort(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "api.yaml", limitsOf3)
-	d := start(t, "--limits-path", dir)
-	rng := rand.NewChaCha8([32]byte{1})
-	for _, address := range []string{d.grpc, d.http, d.admin} {
-		for size := 1; size < 1<<16; size *= 4 {
-			conn, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			junk := make([]byte, size)
-			_, _ = rng.Read(junk)
-			_ = conn.SetDeadline(time.Now().Add(time.Second))
-			_, _ = conn.Write(junk)
-			conn.Close()
-		}
-	}
-	if !ok(d.ask("api", 1, "user=a")) {
-		t.Error("after garbage a first request is denied")
-	}
-	if code := d.stop(os.Interrupt); code != 0 {
-		t.Errorf("the daemon exits with %d", code)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -83,31 +81,4 @@ func TestSlotsThatRedisLost(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Redis's clock goes back by an hour. Who holds a slot holds it no longer than he would have.
-func TestSlotsWhenTheClockGoesBack(t *testing.T) {
-	t.Parallel()
-	server, clock := redistest.StartWithClock(t)
-	clock.Set(time.Hour)
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, "3s"))
-	d := start(t, append(redisFlags("single", server.Addr()), "--limits-path", dir)...)
-	allows := func(holder string) bool {
-		r, err := d.slot("x", holder, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.GetOverallCode() == rlsv3.RateLimitResponse_OK
-	}
-	for i := range slots {
-		if !allows(fmt.Sprint(i)) {
-			t.Fatalf("slot %d is denied", i)
-		}
-	}
-	clock.Set(0)
-	if allows("more") {
-		t.Error("a slot is free as soon as the clock goes back")
-	}
-	asynctest.Eventually(t, "the slots lapse", func() bool { return allows("more") })
 }

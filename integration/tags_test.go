@@ -2,9 +2,7 @@ package integration
 
 import (
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -113,41 +111,6 @@ func TestNodeThatIsDownFailsItsOwnLimitsAlone(t *testing.T) {
 		})
 		if n := d.taken("all", s, 10); n != 2 {
 			t.Errorf("%s: %d are charged, of 2 that Redis admitted", s, n)
-		}
-	}
-}
-
-// Callers race for the last of two limits at two masters. One master denies
-// some after the other granted; the grant is given back and counted.
-func TestLostRacesOverSeveralTagsAreGivenBack(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", tagsLimits)
-	flags := append(redisFlags("cluster", redistest.Cluster(t)...), "--redis-denial-memory", "0s", "--limits-path", dir)
-	daemons := []*daemon{start(t, flags...), start(t, flags...)}
-	races := func() float64 {
-		return daemons[0].total("ratelimitd_redis_races_total") + daemons[1].total("ratelimitd_redis_races_total")
-	}
-	left, right := numbered("allow", 1000), numbered("deny", 1000)
-	deadline := time.Now().Add(time.Minute)
-	for i := 0; i < 20 || races() == 0; i++ {
-		if i == len(left) || time.Now().After(deadline) {
-			t.Fatal("there was no race")
-		}
-		told := new(ledger)
-		var wait sync.WaitGroup
-		for j := range 24 {
-			wait.Go(func() { told.ask(daemons[j%2], patient, "all", left[i]+" "+right[i]) })
-		}
-		wait.Wait()
-		n := told.now()
-		if n.unsure() > 0 {
-			t.Fatalf("answers without Redis: %v", n)
-		}
-		for _, s := range []string{left[i], right[i]} {
-			if charged := daemons[0].taken("all", s, 10); charged != n.admitted || n.admitted > 10 {
-				t.Errorf("%s: %d are charged, %d of 10 were admitted", s, charged, n.admitted)
-			}
 		}
 	}
 }

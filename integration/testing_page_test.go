@@ -21,7 +21,6 @@ func TestDocumentedGoTestTestsLimits(t *testing.T) {
 	}{
 		{limits, true},
 		{with(t, limits, "requests: 3", "requests: 4"), false},
-		{with(t, limits, "key: user", "key: usr"), false},
 	} {
 		file := goExample(t, blocks(t, testingPage, "go")[0])
 		dir := filepath.Dir(file)

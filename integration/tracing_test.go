@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/otlptest"
-	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 const (
@@ -115,51 +112,6 @@ func TestSpansAreChildrenOfEnvoys(t *testing.T) {
 	}
 }
 
-// A request says in which batch it travelled to Redis, and how long that took.
-func TestSpanLinksToItsBatch(t *testing.T) {
-	t.Parallel()
-	collector := otlptest.Start(t)
-	d := startTraced(t, collector, nil, append(redisFlags("single", redistest.Single(t)), "--tracing-sample-ratio", "0")...)
-	if _, err := d.client.ShouldRateLimit(withParent(t, anUnsample), request("api", 1, "user=x")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.client.ShouldRateLimit(withParent(t, aSampled), request("api", 1, "user=x")); err != nil {
-		t.Fatal(err)
-	}
-	s, batch := collector.Wait(t, rlsSpan), collector.Wait(t, batchSpan)
-	if len(s.GetLinks()) != 1 || !slices.Equal(s.GetLinks()[0].GetSpanId(), batch.GetSpanId()) || !slices.Equal(s.GetLinks()[0].GetTraceId(), batch.GetTraceId()) {
-		t.Errorf("links %v, the batch %v", s.GetLinks(), batch)
-	}
-	if asked, _ := s.Get("ratelimit.redis.seconds").(float64); asked <= 0 {
-		t.Errorf("%v at Redis", s.Get("ratelimit.redis.seconds"))
-	}
-	if batch.Get("ratelimit.batch.requests") != int64(1) || batch.ParentHex() != "" {
-		t.Error(batch)
-	}
-	if code := d.stop(syscall.SIGINT); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-	if n := len(collector.Spans()); n != 2 {
-		t.Errorf("%d spans", n)
-	}
-}
-
-// While Redis is away, spans say so.
-func TestSpanSaysThatRedisWasAway(t *testing.T) {
-	t.Parallel()
-	collector := otlptest.Start(t)
-	server := redistest.Start(t)
-	d := startTraced(t, collector, nil, "--store", "redis", "--redis-addresses", server.Addr(), "--failure-mode", "allow")
-	server.Kill()
-	if _, err := d.client.ShouldRateLimit(withParent(t, aSampled), request("api", 1, "user=x")); err != nil {
-		t.Fatal(err)
-	}
-	s := collector.Wait(t, rlsSpan)
-	if why, _ := s.Get("ratelimit.degraded.reason").(string); s.Get("ratelimit.degraded") != true || why == "" {
-		t.Error(s)
-	}
-}
-
 // By the name of that service its variables count, and those of the exporter.
 func TestEnvoyEnvironmentMakesSpans(t *testing.T) {
 	t.Parallel()
@@ -209,40 +161,6 @@ func TestSpansAreOffUnlessAskedFor(t *testing.T) {
 				t.Error(spans)
 			}
 		})
-	}
-}
-
-// A daemon whose collector is away answers, counts what is lost, and ends in time.
-func TestDaemonServesWithoutItsCollector(t *testing.T) {
-	t.Parallel()
-	d := launch(t, []string{"OTEL_BSP_MAX_QUEUE_SIZE=20", soon}, "--limits-path", "../deploy/limits", "--tracing-enabled", "--tracing-endpoint", "http://127.0.0.1:1")
-	d.waitServing()
-	const asked = 200
-	for range asked {
-		d.ask("api", 1, "user=x")
-	}
-	asynctest.Eventually(t, "all spans are lost and counted", func() bool {
-		_, page := get(t, "http://"+d.admin+"/metrics")
-		lost := 0
-		for _, m := range regexp.MustCompile(`ratelimitd_trace_spans_total\{result="(?:dropped|failed)"\} (\d+)`).FindAllStringSubmatch(page, -1) {
-			n, err := strconv.Atoi(m[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			lost += n
-		}
-		return lost == asked
-	})
-	if code := d.stop(syscall.SIGINT); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-	for _, line := range []string{"traces: spans are lost", "traces: spans are dropped"} {
-		if n := strings.Count(d.logText(), line); n > 1 {
-			t.Errorf("%d lines %q:\n%s", n, line, d.logText())
-		}
-	}
-	if !strings.Contains(d.logText(), "traces: ") {
-		t.Error("lost spans are not told")
 	}
 }
 

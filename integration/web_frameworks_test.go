@@ -6,12 +6,7 @@ import (
 	"net/url"
 	"os/exec"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // serveAt starts a built example that asks a daemon, and returns its URL. The
@@ -78,70 +73,4 @@ func getAs(t *testing.T, url, user string) (*http.Response, string) {
 		t.Fatal(err)
 	}
 	return response, string(body)
-}
-
-// A gin server with a limit of 1000 a minute serves 1000 of 1200 requests by
-// 50 callers within a minute, however many servers and daemons there are.
-func TestGinServesExactlyTheLimit(t *testing.T) {
-	t.Parallel()
-	path := buildExample(t, "gin")
-	flags := []string{"--limits-path", "../examples/gin/limits.yaml"}
-	for name, servers := range map[string]func(t *testing.T) []string{
-		"one server": func(t *testing.T) []string {
-			return []string{serveAt(t, path, start(t, flags...))}
-		},
-		"two servers, one daemon": func(t *testing.T) []string {
-			d := start(t, flags...)
-			return []string{serveAt(t, path, d), serveAt(t, path, d)}
-		},
-		"two servers, two daemons, one Redis": func(t *testing.T) []string {
-			shared := append(redisFlags("single", redistest.Single(t)), flags...)
-			return []string{serveAt(t, path, start(t, shared...)), serveAt(t, path, start(t, shared...))}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			served, denied := askNews(t, servers(t))
-			if served != 1000 || denied != 200 {
-				t.Errorf("1200 requests: %d served, %d denied", served, denied)
-			}
-		})
-	}
-}
-
-// askNews asks the servers in turn with 50 callers, 1200 times in all.
-func askNews(t *testing.T, servers []string) (served, denied int64) {
-	t.Helper()
-	const callers, each = 50, 24
-	transport := &http.Transport{MaxIdleConnsPerHost: callers}
-	defer transport.CloseIdleConnections()
-	browser := &http.Client{Transport: transport}
-	var ok, tooMany atomic.Int64
-	var all sync.WaitGroup
-	begin := time.Now()
-	for i := range callers {
-		all.Go(func() {
-			for j := range each {
-				r, err := browser.Get(servers[(i+j)%len(servers)] + "/news")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_, _ = io.Copy(io.Discard, r.Body)
-				_ = r.Body.Close()
-				switch {
-				case r.StatusCode == http.StatusOK:
-					ok.Add(1)
-				case r.StatusCode == http.StatusTooManyRequests && r.Header.Get("Retry-After") != "":
-					tooMany.Add(1)
-				default:
-					t.Errorf("a response is %d %v", r.StatusCode, r.Header)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if took := time.Since(begin); took >= time.Minute {
-		t.Fatalf("asking took %v; what was asked first does not count any more", took)
-	}
-	return ok.Load(), tooMany.Load()
 }
