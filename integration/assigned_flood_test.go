@@ -27,7 +27,7 @@ func TestFloodOfSubjectsEvictsNoAssignment(t *testing.T) {
 	server := redistest.Start(t)
 	flags := steered(t, tenantPlans+"  - {key: user, rate_limit: {requests: 1000, period: 1h}}\n", append(redisFlags("single", server.Addr()), "--redis-timeout", "1s")...)
 	d := start(t, flags...)
-	const each = 1500
+	const each = 500
 	d.importAll(rowsOf("blocked", each, ",,true,"))
 	d.importAll(rowsOf("three", each, "three,,,"))
 	want := d.export()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -20,8 +21,6 @@ const (
 	// attackRemainder is the memory that may remain after an attack: a process keeps
 	// as much, garbage or not, before it gives memory back.
 	attackRemainder = 80 << 20
-	// attackTime is how long all attackers work at once.
-	attackTime = 30 * time.Second
 	// attackForgotten is the time until the memory must be back. It takes three
 	// to five seconds, and ten where other programs keep the processors so busy
 	// that requests whose callers are gone still wait for them.
@@ -136,16 +135,9 @@ func (v *victim) suffer(t *testing.T, list []attacker, long time.Duration) {
 	v.good.report(t)
 }
 
-// All attackers run at once, against each store.
+// All attackers run at once, against each store; in make soak for longer, and each also alone.
 func TestAttack(t *testing.T) {
-	long := attackTime
-	if text := os.Getenv("ATTACK_TIME"); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		long = d
-	}
+	long, isSoak := soaktest.Long(3*time.Second, time.Minute), soaktest.Long(false, true)
 	stores := map[string]func(t *testing.T) []string{
 		"memory": func(*testing.T) []string { return nil },
 		"redis": func(t *testing.T) []string {
@@ -154,8 +146,8 @@ func TestAttack(t *testing.T) {
 	}
 	for name, flags := range stores {
 		t.Run(name, func(t *testing.T) {
-			if os.Getenv("ATTACK_EACH") == "" {
-				startVictim(t, flags(t)...).suffer(t, attackers(), long)
+			startVictim(t, flags(t)...).suffer(t, attackers(), long)
+			if !isSoak {
 				return
 			}
 			for _, a := range attackers() {

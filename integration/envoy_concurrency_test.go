@@ -133,7 +133,7 @@ func cutLast(text, sep string) (before, after string, found bool) {
 // answer once they lapse.
 func TestEnvoyHoldsRequestsInFlight(t *testing.T) {
 	t.Parallel()
-	b := startSlowBackend(t, 100*time.Millisecond)
+	b := startSlowBackend(t, 50*time.Millisecond)
 	e, d := startInFlight(t, "5s", b)
 	clients := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}
 	t.Cleanup(clients.CloseIdleConnections)
@@ -157,7 +157,7 @@ func TestEnvoyHoldsRequestsInFlight(t *testing.T) {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 0))
 			deadline := time.Now().Add(answerTimeout)
-			for served := 0; served < 3; {
+			for served := 0; served < 2; {
 				if time.Now().After(deadline) {
 					t.Errorf("request %d was served %d times", i, served)
 					return
@@ -182,7 +182,7 @@ func TestEnvoyHoldsRequestsInFlight(t *testing.T) {
 	}
 	all.Wait()
 	// A busy machine may never have all five there at a time.
-	if _, most, served := b.counts(); most > 5 || most < 2 || served < 150 {
+	if _, most, served := b.counts(); most > 5 || most < 2 || served < 100 {
 		t.Errorf("at most %d were at the backend at once, want up to 5, and %d were served", most, served)
 	}
 	asynctest.Eventually(t, "all slots are free", func() bool {

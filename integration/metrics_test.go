@@ -28,8 +28,8 @@ func (d *daemon) exposed(found map[string]string) {
 		}
 	}
 	const alice = `"domain":"api","id":"one","descriptors":[{"entries":[{"key":"user","value":"alice"}],"cost":`
-	for _, path := range []string{"/v1/take", "/v1/settle"} {
-		r, err := http.Post("http://"+d.http+path, "application/json", strings.NewReader("{"+alice+"1}]}"))
+	for _, c := range []struct{ path, cost string }{{"/v1/take", "2"}, {"/v1/settle", "1"}} {
+		r, err := http.Post("http://"+d.http+c.path, "application/json", strings.NewReader("{"+alice+c.cost+"}]}"))
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func TestRecordedRunIsReplayed(t *testing.T) {
 			limits, path := t.TempDir(), filepath.Join(t.TempDir(), "decisions.jsonl")
 			write(t, limits, "limits.yaml", recordedLimits)
 			d := start(t, append(flags(), "--limits-path", limits, "--redis-timeout", "10s", "--decisions-path", path,
-				"--decisions-per-subject", "0", "--decisions-bytes-per-second", "0", "--decisions-buffer", "262144")...)
+				"--decisions-per-subject", "0", "--decisions-bytes-per-second", "0", "--decisions-buffer", "268435456")...)
 			subjects := append(numbered("bucket", 4), numbered("window", 4)...)
 			load := gather(t, []*daemon{d}, "d", 2, 5*time.Millisecond, subjects...)
 			load.waitDecided(soaktest.Long(50, 5000), subjects)

@@ -81,6 +81,9 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 		"renewed in calls": {strings.Repeat("x", 17<<10), "3s"},
 	} {
 		for store, flags := range slotStores(t, of.hold) {
+			if store == "cluster" && way != "renewed on a stream" {
+				continue // one suffices
+			}
 			t.Run(way+", "+store, func(t *testing.T) {
 				t.Parallel()
 				d := start(t, flags...)
@@ -128,7 +131,7 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 // keeps his slot, and never do more work than may.
 func TestSlotsWhileDaemonsRestart(t *testing.T) {
 	t.Parallel()
-	flags := slotStores(t, "8s")["redis"]
+	flags := slotStores(t, "4s")["redis"]
 	daemons := []*daemon{start(t, flags...), start(t, flags...)}
 	at := []string{daemons[0].grpc, daemons[1].grpc}
 	target := strings.Join(at, ",")
@@ -154,7 +157,7 @@ func TestSlotsWhileDaemonsRestart(t *testing.T) {
 					}
 					pause := time.Millisecond
 					if n%10 == 0 {
-						pause = 9 * time.Second // longer than the hold
+						pause = 5 * time.Second // longer than the hold
 						long.Add(1)
 					}
 					select {

@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
@@ -80,10 +81,7 @@ func (s *soak) run(flags []string, faults ...func()) {
 	t := s.t
 	const seed = 20260731 // any seed will do
 	s.rng = rand.New(rand.NewPCG(seed, 0))
-	length := 30 * time.Second // each fault comes a few times
-	if testing.Short() {
-		length = 10 * time.Second
-	}
+	length := soaktest.Long(3*time.Second, 5*time.Minute)
 	dir := t.TempDir()
 	yaml, limits := soakLimits()
 	write(t, dir, "all.yaml", yaml)
@@ -104,7 +102,7 @@ func (s *soak) run(flags []string, faults ...func()) {
 	goroutines := s.goroutines()
 
 	happened := 0
-	for end := time.Now().Add(length); time.Now().Before(end); happened++ {
+	for end := time.Now().Add(length); time.Now().Before(end) || happened < len(faults); happened++ {
 		if happened%len(faults) == 0 {
 			s.rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 		}

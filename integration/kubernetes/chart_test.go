@@ -1,5 +1,3 @@
-//go:build !race
-
 package kubernetes
 
 import (
@@ -17,10 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// chart renders deploy/helm/ratelimitd as Helm does, with the library of functions and
-// that of schemas that Helm uses. Helm's own engine would bring all of Kubernetes'
-// client along, two fifths of what the tests compile. TestHelmRendersTheSame, which has
-// the build tag helm, holds this against it.
+// chart renders deploy/helm/ratelimitd with the libraries of functions and of schemas that
+// Helm uses. Helm's own engine would bring all of Kubernetes' client along.
 type chart struct {
 	metadata  map[string]any
 	defaults  map[string]any

@@ -2,7 +2,4 @@
 // as kustomize builds it, and the chart deploy/helm/ratelimitd, rendered. Both are held
 // against the types of Kubernetes' API, against each other, and against the daemon. It
 // is a module of its own, so that the daemon depends on none of these.
-//
-// Nothing runs concurrently here, and the libraries are large: the tests are not
-// compiled with the race detector.
 package kubernetes

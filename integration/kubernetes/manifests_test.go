@@ -1,5 +1,3 @@
-//go:build !race
-
 package kubernetes
 
 import (
@@ -19,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/yaml"
 )
@@ -315,64 +312,4 @@ func TestDocumentedKustomizationBuilds(t *testing.T) {
 		}
 	}
 	only[*podMonitor](t, o)
-}
-
-// Istio's filter is the one of the README, which makes a real Envoy limit, with the
-// name of the Service.
-func TestIstioHasTheFilterOfTheReadme(t *testing.T) {
-	var example struct {
-		Spec struct {
-			ConfigPatches []struct {
-				Patch struct{ Value map[string]any }
-			}
-		}
-	}
-	if err := yaml.Unmarshal([]byte(readFile(t, "deploy/kubernetes/examples/istio.yaml")), &example); err != nil {
-		t.Fatal(err)
-	}
-	patches := example.Spec.ConfigPatches
-	if len(patches) != 2 {
-		t.Fatalf("%d patches", len(patches))
-	}
-	asText := func(value any) string {
-		text, err := yaml.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	var filters []any
-	if err := yaml.Unmarshal([]byte(find(t, "README.md", "(?s)```yaml\n(- name: envoy.filters.http.ratelimit\n.*?)```")), &filters); err != nil {
-		t.Fatal(err)
-	}
-	var rateLimits map[string]any
-	if err := yaml.Unmarshal([]byte(find(t, "README.md", "(?s)```yaml\n(rate_limits:\n.*?)```")), &rateLimits); err != nil {
-		t.Fatal(err)
-	}
-	host := "ratelimitd.ratelimitd.svc.cluster.local"
-	if service := only[*corev1.Service](t, serving(kustomized(t, ""))); service.Name != strings.Split(host, ".")[0] {
-		t.Errorf("the Service is %s", service.Name)
-	}
-	envoy := regexp.MustCompile(`( +)authority: .*\n +cluster_name: .*\n`)
-	found := asText(patches[0].Patch.Value)
-	if part := envoy.FindString(found); !strings.Contains(part, "authority: "+host) || !strings.Contains(part, "outbound|8081||"+host) {
-		t.Errorf("it asks\n%s", part)
-	}
-	if got, want := envoy.ReplaceAllString(found, "${1}cluster_name: ratelimitd\n"), asText(filters[0]); got != want {
-		t.Errorf("the filter is\n%s\nthat of the README\n%s", got, want)
-	}
-	if got, want := asText(patches[1].Patch.Value), asText(rateLimits); got != want {
-		t.Errorf("rate_limits are\n%s\nthose of the README\n%s", got, want)
-	}
-}
-
-// serving returns the Services of a cluster's own address.
-func serving(o objects) objects {
-	result := objects{}
-	for name, object := range o {
-		if s, ok := object.(*corev1.Service); ok && s.Spec.ClusterIP == "" {
-			result[name] = metav1.Object(s)
-		}
-	}
-	return result
 }

@@ -1,5 +1,3 @@
-//go:build !race
-
 package kubernetes
 
 import (
@@ -211,7 +209,6 @@ volumes: [{name: tls, secret: {secretName: shop-tls}}]
 volumeMounts: [{name: tls, mountPath: /tls, readOnly: true}]
 `
 
-// Each value does what values.yaml says.
 // The values of the documentation do what it says.
 func TestDocumentedValuesAreFollowed(t *testing.T) {
 	o := rendered(t, find(t, "docs/kubernetes.md", "(?s)```yaml\n(# values.yaml\n.*?)```"))
@@ -228,6 +225,7 @@ func TestDocumentedValuesAreFollowed(t *testing.T) {
 	}
 }
 
+// Each value does what values.yaml says.
 func TestValuesAreFollowed(t *testing.T) {
 	o, notes, err := render(t, "shop", everyValue)
 	if err != nil {
