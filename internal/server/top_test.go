@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
@@ -14,7 +13,7 @@ import (
 // A hundred rules have as many subjects as they can keep.
 func TestAnAnswerAboutAllRulesHoldsLittle(t *testing.T) {
 	const rules, maxBytes = 100, 16 << 20
-	subjects := racetest.Fewer(3000)
+	subjects := 300
 	var limits strings.Builder
 	limits.WriteString("domain: api\ndescriptors:\n")
 	for i := range rules {

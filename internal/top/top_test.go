@@ -11,7 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
@@ -61,7 +61,7 @@ func (e *exact) check(t *testing.T, s top.Summary) {
 
 func TestSketchHoldsItsBounds(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(racetest.Fewer(150)) {
+	for seed := range soaktest.Long[uint64](15, 1500) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		limit := int64(r.IntN(6000))
 		budget := top.NewBudget(int64(r.IntN(8000)))
@@ -86,7 +86,7 @@ func TestSketchHoldsItsBounds(t *testing.T) {
 
 func TestEachWindowHoldsItsBounds(t *testing.T) {
 	t.Parallel()
-	for seed := range max(2, uint64(racetest.Fewer(15))) {
+	for seed := range soaktest.Long[uint64](2, 50) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		budget := top.NewBudget(int64(2000 + r.IntN(100_000)))
 		tp := top.New(budget)
@@ -142,10 +142,7 @@ func TestEachWindowHoldsItsBounds(t *testing.T) {
 // much as the first, all in one pane and spread over an hour.
 func TestTop100OfZipfAreThere(t *testing.T) {
 	t.Parallel()
-	for seed, takes := range []int{10_000_000, 1_000_000, 1_000_000} {
-		if takes = racetest.Fewer(takes); testing.Short() {
-			takes = 200_000
-		}
+	for seed, takes := range soaktest.Long([]int{500_000, 100_000}, []int{10_000_000, 1_000_000, 1_000_000}) {
 		t.Run(fmt.Sprint(takes, " takes ", seed), func(t *testing.T) {
 			t.Parallel()
 			budget := top.NewBudget(plenty)
@@ -174,7 +171,7 @@ func TestTop100OfZipfAreThere(t *testing.T) {
 func TestTop100OfOneRuleAmongAThousandAreThere(t *testing.T) {
 	t.Parallel()
 	const over = 48 * time.Minute
-	takes := racetest.Fewer(500_000)
+	takes := soaktest.Long(50_000, 500_000)
 	budget := top.NewBudget(plenty)
 	one, others := top.New(budget), make([]*top.Top, 999)
 	for i := range others {
@@ -230,7 +227,7 @@ func first(counts []uint64, n int) []uint64 {
 
 func TestSummariesOfDaemonsAddUp(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(racetest.Fewer(100)) {
+	for seed := range soaktest.Long[uint64](10, 1000) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		want := newExact()
 		var sum top.Summary
@@ -249,7 +246,7 @@ func TestSummariesOfDaemonsAddUp(t *testing.T) {
 
 func TestAnswersOfDaemonsAddUp(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(racetest.Fewer(60)) {
+	for seed := range soaktest.Long[uint64](6, 600) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		rules := map[string]*exact{"a": newExact(), "b": newExact(), "c": newExact()}
 		var sum top.Answer
@@ -310,7 +307,7 @@ func TestBudgetIsShared(t *testing.T) {
 		t.Errorf("alone it holds %d bytes", n)
 	}
 	for range 400 { // all panes of both fill
-		for i := range uint64(racetest.Fewer(1_000)) {
+		for i := range soaktest.Long[uint64](100, 1000) {
 			one.Add(now, user(nil, i), 1)
 			other.Add(now, user(nil, i), 1)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
 	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 )
@@ -239,7 +238,7 @@ func TestLimitsWithTheWarningNeverBind(t *testing.T) {
 				loose, tight = tight, loose
 			}
 			warned[loose.Algorithm.String()+" beside "+tight.Algorithm.String()]++
-			for range racetest.Fewer(4) {
+			for range 4 {
 				driveNeverBinds(t, r, loose, tight)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
@@ -165,7 +165,7 @@ func TestFingerprintCoversEachFieldOfALimit(t *testing.T) {
 // The test writes random trees twice, in another order of
 // descriptors; patterns of one key keep theirs.
 func TestFingerprintIgnoresTheOrderOfRules(t *testing.T) {
-	for seed := range uint64(racetest.Fewer(200)) {
+	for seed := range soaktest.Long[uint64](70, 2000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		tree := randomTree(r, 3)
 		var a, b strings.Builder

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 )
 
@@ -56,7 +56,7 @@ func slowGlob(pattern, value string) bool {
 func TestMatchAgainstOracle(t *testing.T) {
 	t.Parallel()
 	matched, cases := 0, 0
-	for seed := range uint64(racetest.Fewer(120)) {
+	for seed := range soaktest.Long[uint64](40, 1200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		level, ids := limitstest.RandomLevel(r, 3, 40), make(map[*limitstest.Branch]int64)
 		var s strings.Builder
@@ -96,7 +96,7 @@ func TestMatchAgainstOracle(t *testing.T) {
 func TestManyPatternsAgainstOracle(t *testing.T) {
 	t.Parallel()
 	matched, cases := 0, 0
-	for seed := range uint64(racetest.Fewer(60)) {
+	for seed := range soaktest.Long[uint64](20, 600) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		letters := []string{"ab", "abc", "abcdefgh"}[r.IntN(3)]
 		seen := make(map[string]bool)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
@@ -372,7 +372,7 @@ func TestAuthPathCountsAsServersServeIt(t *testing.T) {
 	handler := newHandler(t, store, servertest.AuthFile("caddy", "key: path, from: path, prefixes: "+serversPrefixes))
 	pieces := []string{"/", "/", "//", "/.", "/..", "/a/..", "/b", "/a", "a", ";", ";x", ";/", "..;/", `\`, `\..`, "%2f", "%2F..", "%5c", "%2e", "%2e%2e/", "%252e", "%252f", "%25", "%3b", "%6c", "l", "L", ".", "%20", " ", "//h", "/login", "?"}
 	r := rand.New(rand.NewPCG(1, 2))
-	served, cases := 0, racetest.Fewer(20_000)
+	served, cases := 0, soaktest.Long(2_000, 200_000)
 	for range cases {
 		s := []string{"/", "l", "o", "g", "i", "n"}
 		if r.IntN(2) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
@@ -74,7 +74,7 @@ func TestAPIsConform(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 		return s
 	}
-	for _, c := range racetest.Some(2, ways) {
+	for _, c := range ways {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := buckettest.Harness{Traces: traces, Without: joined(inNoAPI, notInOurs), Sees: seenInTake, Asks: asAskedInTake}
@@ -94,7 +94,7 @@ func TestAPIsConform(t *testing.T) {
 }
 
 // traces is the number of random traces for each way.
-const traces = 40
+var traces = soaktest.Long(4, 400)
 
 // TestAPIsKeepHostileValuesApart asks about subjects that a careless encoding
 // would mix up: no two share a limit. Each brings its own limit, so that no

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -24,10 +24,10 @@ func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 func TestAnswersOnRedisAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
 	t.Run("single", func(t *testing.T) {
-		compareWorlds(t, racetest.Fewer(60), 160, onRedis(redisconn.Single, redistest.Single(t)), fromFiles)
+		compareWorlds(t, soaktest.Long(6, 600), 160, onRedis(redisconn.Single, redistest.Single(t)), fromFiles)
 	})
 	t.Run("cluster", func(t *testing.T) {
-		compareWorlds(t, racetest.Fewer(30), 160, onRedis(redisconn.Cluster, redistest.Cluster(t)...), fromFiles)
+		compareWorlds(t, soaktest.Long(3, 300), 160, onRedis(redisconn.Cluster, redistest.Cluster(t)...), fromFiles)
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
@@ -38,7 +38,7 @@ const lanes = 4
 // TestAnswersAreThoseOfTheModel asks a server and the model the same.
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
-	compareWorlds(t, racetest.Fewer(250), 410, servertest.Memory, fromFiles)
+	compareWorlds(t, soaktest.Long(30, 2500), 410, servertest.Memory, fromFiles)
 }
 
 // opener opens a world's own store.

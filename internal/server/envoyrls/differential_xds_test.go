@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/xds"
@@ -27,7 +27,7 @@ import (
 // from an xDS server.
 func TestAnswersOverXDSAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
-	compareWorlds(t, racetest.Fewer(100), 160, servertest.Memory, fromXDS)
+	compareWorlds(t, soaktest.Long(10, 1000), 160, servertest.Memory, fromXDS)
 }
 
 // fromXDS loads limits from a server. The messages cannot say share_threshold.

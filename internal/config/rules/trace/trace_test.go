@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
@@ -125,7 +125,7 @@ func TestPlacesOfAMergedDomain(t *testing.T) {
 
 // A search finds the rule that Match finds, and the same each time.
 func TestSearchFindsWhatMatchFinds(t *testing.T) {
-	for seed := range uint64(racetest.Fewer(300)) {
+	for seed := range soaktest.Long[uint64](100, 3000) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		text := "domain: d\ndescriptors:\n"
 		if level := limitstest.RandomLevel(rnd, 3, 20); len(level) > 0 {
