@@ -346,19 +346,6 @@ func traefik(t testing.TB, daemon, backend string) http.Handler {
 	})
 }
 
-func TestTraefiksRequestsAreLimitedByForwardAuth(t *testing.T) {
-	t.Parallel()
-	d, b := startAuth(t, "traefik"), startBackend(t)
-	front := &http.Server{Handler: traefik(t, d.http, b.addr)}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = front.Serve(l) }()
-	t.Cleanup(func() { _ = front.Close() })
-	limitsThrough(t, l.Addr().String(), b)
-}
-
 func TestForwardAuthFileThatCannotBeLoadedEndsTheStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

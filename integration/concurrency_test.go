@@ -107,43 +107,6 @@ func (w *workers) end() {
 	}
 }
 
-// Over three daemons never more than may hold slots, while the keys move from one node of
-// a cluster to another.
-func TestSlotsWhileTheirKeysMove(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 0)
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, "1h"))
-	flags := append(redisFlags("cluster", c.Addrs()...), "--redis-hash-tags", "6", "--limits-path", dir)
-	daemons := []*daemon{start(t, flags...), start(t, flags...), start(t, flags...)}
-	const tenants = 12
-	w := startWorkers(t, daemons, tenants, 9)
-	w.waitFor(500)
-	places := liveSlots(t, c.Masters[0], flagOf(flags, "--redis-prefix"))
-	if len(places) == 0 {
-		t.Fatal("the first of three masters has no place")
-	}
-	for i, place := range places {
-		m := newMove(t, c.Masters, 0, 1+i%2, place)
-		m.begin()
-		w.waitFor(100)
-		for m.key() {
-			w.waitFor(50)
-		}
-		m.end()
-		w.waitFor(200)
-	}
-	w.end()
-	for i := range tenants {
-		tenant := fmt.Sprint("t", i)
-		asynctest.Eventually(t, "all slots are free", func() bool {
-			r, err := daemons[0].slot(tenant, "look", false)
-			_, _ = daemons[0].slot(tenant, "look", true)
-			return err == nil && r.GetStatuses()[0].GetLimitRemaining() == slots-1
-		})
-	}
-}
-
 // What a replica has of the holders counts when it takes its master's place.
 func TestSlotsOverAFailover(t *testing.T) {
 	t.Parallel()

@@ -310,63 +310,6 @@ func checkGrid(t *testing.T, panels []panel) {
 	}
 }
 
-// What the composition mounts into Prometheus and Grafana fits together.
-func TestMonitoringFitsTheComposition(t *testing.T) {
-	t.Parallel()
-	c := readComposition(t)
-	grafana, prometheus := c.Services["grafana"], c.Services["prometheus"]
-	var scrape struct {
-		Global struct {
-			Interval string `yaml:"scrape_interval"`
-		} `yaml:"global"`
-		Jobs []struct {
-			Static []struct{ Targets []string } `yaml:"static_configs"`
-		} `yaml:"scrape_configs"`
-	}
-	readYAML(t, "deploy/prometheus/prometheus.yml", &scrape)
-	var daemons []string
-	for name, s := range c.Services {
-		if strings.HasPrefix(s.Image, "ratelimitd") {
-			daemons = append(daemons, name+":6070")
-		}
-	}
-	slices.Sort(daemons)
-	if targets := scrape.Jobs[0].Static[0].Targets; !slices.Equal(targets, daemons) {
-		t.Errorf("Prometheus scrapes %v, want the admin ports of the daemons, %v", targets, daemons)
-	}
-	if want := []string{"./prometheus:/etc/prometheus:ro"}; !slices.Equal(prometheus.Volumes, want) || !strings.HasSuffix(prometheus.Command[0], "=/etc/prometheus/prometheus.yml") {
-		t.Errorf("Prometheus mounts %v and runs %v", prometheus.Volumes, prometheus.Command)
-	}
-
-	var sources struct {
-		Datasources []struct {
-			Type, URL string
-			JSONData  struct {
-				Interval string `yaml:"timeInterval"`
-			} `yaml:"jsonData"`
-		}
-	}
-	readYAML(t, "deploy/grafana/provisioning/datasources/prometheus.yaml", &sources)
-	source := sources.Datasources[0]
-	if source.Type != "prometheus" || source.URL != "http://prometheus:9090" || !slices.Equal(prometheus.Ports, []string{"127.0.0.1:9090:9090"}) || source.JSONData.Interval != scrape.Global.Interval {
-		t.Errorf("the data source is %+v, beside Prometheus at %v with %+v", source, prometheus.Ports, scrape.Global)
-	}
-	var providers struct {
-		Providers []struct{ Options struct{ Path string } }
-	}
-	readYAML(t, "deploy/grafana/provisioning/dashboards/ratelimitd.yaml", &providers)
-	path := providers.Providers[0].Options.Path
-	for _, want := range []string{"./grafana/dashboards:" + path + ":ro", "./grafana/provisioning:/etc/grafana/provisioning:ro"} {
-		if !slices.Contains(grafana.Volumes, want) {
-			t.Errorf("Grafana mounts %v, want %s", grafana.Volumes, want)
-		}
-	}
-	home, inPath := strings.CutPrefix(grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"], path+"/")
-	if _, ok := readDashboards(t)[home]; !ok || !inPath {
-		t.Errorf("the home dashboard is %q", home)
-	}
-}
-
 // readYAML reads a YAML file of the project.
 func readYAML(t testing.TB, file string, into any) {
 	t.Helper()

@@ -1,14 +1,11 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
@@ -75,42 +72,6 @@ func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// Admissions of a killed daemon count on.
-func TestKilledDaemonLeavesItsCounts(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", everyAlgorithm())
-	flags := append(redisFlags("single", redistest.Single(t)), "--limits-path", dir)
-	first := start(t, flags...)
-	var admitted atomic.Int64
-	var asked atomic.Int64
-	var wait sync.WaitGroup
-	for range 8 {
-		wait.Go(func() {
-			for {
-				asked.Add(1)
-				r, err := first.tryAsk("all", 1, "gcra=k")
-				if err != nil || !ok(r) {
-					return
-				}
-				admitted.Add(1)
-			}
-		})
-	}
-	asynctest.Eventually(t, "some were admitted", func() bool { return admitted.Load() >= 20 })
-	first.stop(syscall.SIGKILL)
-	wait.Wait()
-	second := start(t, flags...)
-	for ok(second.ask("all", 1, "gcra=k")) {
-		admitted.Add(1)
-	}
-	// Requests in flight may or may not have been charged; their callers got no
-	// answer.
-	if n := admitted.Load(); n > 100 || n < 100-8 {
-		t.Errorf("%d were admitted, of a limit of 100 with 8 in flight at the kill", n)
-	}
-}
-
 func TestLimitHoldsBehindSentinel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -147,36 +108,6 @@ func TestSecretsAreNotShown(t *testing.T) {
 	d.waitForLog("the store answers") // the file was read again
 	if log := d.logText(); strings.Contains(log, "hunter") {
 		t.Errorf("the log shows the password:\n%s", log)
-	}
-}
-
-// Requests in flight at SIGTERM are answered.
-func TestTermLosesNoRequest(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "all.yaml", everyAlgorithm())
-	d := start(t, append(redisFlags("single", redistest.Single(t)), "--limits-path", dir, "--drain-delay", "1m")...)
-	var wait sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	var answered atomic.Int64
-	for range 16 {
-		wait.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := d.tryAsk("all", 1, "fixed_window=k"); err != nil {
-					t.Error(err)
-					return
-				}
-				answered.Add(1)
-			}
-		})
-	}
-	asynctest.Eventually(t, "requests are answered", func() bool { return answered.Load() > 100 })
-	d.signal(syscall.SIGTERM)
-	d.waitForLog("msg=stopping") // the callers see NOT_SERVING and go elsewhere
-	cancel()
-	wait.Wait()
-	if code := d.stop(os.Interrupt); code != 0 { // which ends the delay
-		t.Errorf("the daemon exits with %d", code)
 	}
 }
 

@@ -1,13 +1,9 @@
 package client_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,43 +148,6 @@ func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
 	}
 }
 
-// A daemon that has just started learns from the request by which limits the take
-// was decided.
-func TestGiveBackIsRefusedOnceTheLimitHasChanged(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		limits    string
-		isRefused bool
-	}{
-		"the same limit": {limits, false},
-		"another period": {strings.ReplaceAll(limits, "{requests: 1, period: 1h}", "{requests: 1, period: 2h}"), true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := newStore(t)
-			d := startOn(t, "127.0.0.1:0", store, limits)
-			c := connect(t, d.Address)
-			r := one("api", "slow", "x")
-			taken, err := c.Take(within(t), r)
-			if err != nil || !taken.Allowed {
-				t.Fatal(taken, err)
-			}
-			d.Stop()
-			startOn(t, d.Address, store, test.limits)
-			asynctest.Eventually(t, "the other daemon answers", func() bool {
-				got, err := c.Take(within(t), r)
-				return err == nil && !got.Allowed
-			})
-			if err := c.GiveBack(within(t), taken); (status.Code(err) == codes.FailedPrecondition) != test.isRefused || (err != nil) != test.isRefused {
-				t.Errorf("found %v", err)
-			}
-			if got, err := c.Take(within(t), r); err != nil || got.Allowed == test.isRefused {
-				t.Errorf("after that: %+v, %v", got, err)
-			}
-		})
-	}
-}
-
 func TestGiveBackIsSentOnce(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, limits).Address)
@@ -246,44 +205,6 @@ func TestTakeRefusesInvalidRequests(t *testing.T) {
 	}
 	if n := c.Stats().Failed(); n != 0 {
 		t.Errorf("%d invalid requests count as failures", n)
-	}
-}
-
-func TestCallersInParallelPassNoMoreThanTheLimit(t *testing.T) {
-	t.Parallel()
-	for _, daemons := range []string{"one daemon", "two daemons"} {
-		t.Run(daemons, func(t *testing.T) {
-			t.Parallel()
-			store := newStore(t)
-			target := startOn(t, "127.0.0.1:0", store, limits).Address
-			if daemons == "two daemons" {
-				target += "," + startOn(t, "127.0.0.1:0", store, limits).Address
-			}
-			c := connect(t, target)
-			const callers, each = 64, 30
-			var passed [10]atomic.Int64
-			var all sync.WaitGroup
-			for i := range callers {
-				all.Go(func() {
-					for j := range each {
-						user := (i + j) % len(passed)
-						ok, err := c.Allow(context.Background(), "api", client.E("user", fmt.Sprint(user)))
-						if err != nil {
-							t.Error(err)
-						}
-						if ok {
-							passed[user].Add(1)
-						}
-					}
-				})
-			}
-			all.Wait()
-			for user := range passed {
-				if n := passed[user].Load(); n != 3 {
-					t.Errorf("user %d: %d of 3 passed", user, n)
-				}
-			}
-		})
 	}
 }
 

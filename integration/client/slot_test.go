@@ -11,13 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/server"
 )
 
 const slotLimits = `
@@ -199,76 +195,6 @@ func TestAcquireThatIsCancelled(t *testing.T) {
 	}
 	all.Wait()
 	asynctest.Eventually(t, "all slots are free", func() bool { return free(t, c, "tenant", "x") == 2 })
-}
-
-// While daemons are drained and come back, whoever has a slot keeps it, and never more than
-// may run at once.
-func TestSlotsSurviveRestarts(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*server.Options){
-		"memory":             func(*server.Options) {},
-		"a store that waits": func(o *server.Options) { o.StoreWaits = true },
-		"old connections": func(o *server.Options) {
-			o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = time.Second, time.Second
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := newHoldersOf(t)
-			daemons := []*daemon{startOn(t, "127.0.0.1:0", store, slotLimits, change), startOn(t, "127.0.0.1:0", store, slotLimits, change)}
-			target := daemons[0].Address + "," + daemons[1].Address
-			clients := []*client.Client{connect(t, target), connect(t, target)}
-			stop := make(chan struct{})
-			var running, long atomic.Int64
-			var all sync.WaitGroup
-			for i := range 8 {
-				all.Go(func() {
-					for n := 0; ; n++ {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						err := clients[i%2].Do(within(t), inFlight("brief", "x"), func(ctx context.Context) error {
-							if n := running.Add(1); n > 3 {
-								t.Errorf("%d run at once", n)
-							}
-							defer running.Add(-1)
-							pause := time.Millisecond
-							if n%8 == 0 { // longer than the hold
-								pause = 5 * time.Second
-								long.Add(1)
-							}
-							select {
-							case <-time.After(pause):
-								return nil
-							case <-ctx.Done():
-								return context.Cause(ctx)
-							}
-						})
-						if status.Code(err) == codes.Unavailable {
-							time.Sleep(10 * time.Millisecond) // no daemon had a connection
-						} else if err != nil {
-							t.Errorf("worker %d: %v", i, err)
-							return
-						}
-					}
-				})
-			}
-			for i := range 6 {
-				goal := long.Load() + 1
-				asynctest.Eventually(t, "slots are held for long", func() bool { return long.Load() >= goal })
-				d := daemons[i%2]
-				d.Stop()
-				daemons[i%2] = startOn(t, d.Address, store, slotLimits, change)
-			}
-			close(stop)
-			all.Wait()
-			if got := free(t, clients[0], "brief", "x"); got != 3 {
-				t.Errorf("%d of 3 are free in the end", got)
-			}
-		})
-	}
 }
 
 // A holder whose slot somebody else frees is told.
