@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -285,65 +283,6 @@ func TestCaddyLimitsByForwardAuth(t *testing.T) {
 	goOn()
 	d.stop(syscall.SIGINT)
 	ann.want(502, "GET", "/")
-}
-
-// traefik stands for Traefik with the configuration of the page. It sends the
-// requests of ForwardAuth and treats the answers like it.
-func traefik(t testing.TB, daemon, backend string) http.Handler {
-	t.Helper()
-	var config struct {
-		HTTP struct {
-			Middlewares map[string]struct {
-				ForwardAuth struct {
-					Address            string   `yaml:"address"`
-					AuthRequestHeaders []string `yaml:"authRequestHeaders"`
-				} `yaml:"forwardAuth"`
-			} `yaml:"middlewares"`
-		} `yaml:"http"`
-	}
-	text := with(t, documented(t, "yaml", "http:"), "127.0.0.1:8080", daemon, "127.0.0.1:3000", backend)
-	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
-		t.Fatal(err)
-	}
-	auth := config.HTTP.Middlewares["ratelimit"].ForwardAuth
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, auth.Address, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		for _, name := range auth.AuthRequestHeaders {
-			ask.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name)
-		}
-		client, _, _ := net.SplitHostPort(r.RemoteAddr)
-		for name, value := range map[string]string{
-			"X-Forwarded-For": client, "X-Forwarded-Method": r.Method, "X-Forwarded-Proto": "http",
-			"X-Forwarded-Host": r.Host, "X-Forwarded-Uri": r.URL.RequestURI(),
-		} {
-			ask.Header.Set(name, value)
-		}
-		said, err := http.DefaultClient.Do(ask)
-		if err != nil {
-			w.WriteHeader(http.StatusInternalServerError)
-			return
-		}
-		defer said.Body.Close()
-		if said.StatusCode < 200 || said.StatusCode > 299 {
-			for name, values := range said.Header {
-				w.Header()[name] = values
-			}
-			w.WriteHeader(said.StatusCode)
-			_, _ = io.Copy(w, said.Body)
-			return
-		}
-		served, err := http.Get("http://" + backend + r.URL.EscapedPath())
-		if err != nil {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		defer served.Body.Close()
-		_, _ = io.Copy(w, served.Body)
-	})
 }
 
 func TestForwardAuthFileThatCannotBeLoadedEndsTheStart(t *testing.T) {

@@ -3,8 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,72 +38,6 @@ func (d *daemon) slot(tenant, holder string, isRelease bool) (*rlsv3.RateLimitRe
 
 // answerTimeout is how long an answer may take on a slow machine.
 const answerTimeout = 30 * time.Second
-
-// workers take slots of tenants over several daemons, hold them for a moment, and release
-// them. They fail the test if more hold than may, or if an answer was made without Redis.
-type workers struct {
-	t       *testing.T
-	stop    chan struct{}
-	running sync.WaitGroup
-	held    []atomic.Int64 // by tenant
-	// full and taken count the times that all slots of a tenant were held, and the takes.
-	full, taken atomic.Int64
-}
-
-func startWorkers(t *testing.T, daemons []*daemon, tenants, each int) *workers {
-	w := &workers{t: t, stop: make(chan struct{}), held: make([]atomic.Int64, tenants)}
-	for tenant := range tenants {
-		for i := range each {
-			d := daemons[i%len(daemons)]
-			w.running.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-w.stop:
-						return
-					default:
-					}
-					w.work(d, tenant, fmt.Sprint(i, "-", n))
-				}
-			})
-		}
-	}
-	return w
-}
-
-// work does one request, if there is a slot for it.
-func (w *workers) work(d *daemon, tenant int, holder string) {
-	name := fmt.Sprint("t", tenant)
-	r, err := d.slot(name, holder, false)
-	if err != nil || r.GetOverallCode() != rlsv3.RateLimitResponse_OK {
-		return // without Redis it is denied too
-	}
-	w.taken.Add(1)
-	switch n := w.held[tenant].Add(1); {
-	case n > slots:
-		w.t.Errorf("%d of %d hold slots of %s", n, slots, name)
-	case n == slots:
-		w.full.Add(1)
-	}
-	_, _ = d.slot(name, holder, false) // renews, which takes a while
-	w.held[tenant].Add(-1)
-	_, _ = d.slot(name, holder, true)
-}
-
-// waitFor waits until so many more takes had slots.
-func (w *workers) waitFor(more int64) {
-	w.t.Helper()
-	goal := w.taken.Load() + more
-	asynctest.Eventually(w.t, "workers have slots", func() bool { return w.taken.Load() >= goal })
-}
-
-func (w *workers) end() {
-	w.t.Helper()
-	close(w.stop)
-	w.running.Wait()
-	if w.full.Load() == 0 {
-		w.t.Error("never were all slots held: the test does not test")
-	}
-}
 
 // What a replica has of the holders counts when it takes its master's place.
 func TestSlotsOverAFailover(t *testing.T) {

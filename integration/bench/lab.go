@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket/builttest"
 )
 
 // lab holds the servers of a run; each is started when a row first needs it.
