@@ -137,7 +137,7 @@ func (v *victim) suffer(t *testing.T, list []attacker, long time.Duration) {
 
 // All attackers run at once, against each store; in make soak for longer, and each also alone.
 func TestAttack(t *testing.T) {
-	long, isSoak := soaktest.Long(3*time.Second, time.Minute), soaktest.Long(false, true)
+	long, isSoak := soaktest.Long(3*time.Second, 20*time.Second), soaktest.Long(false, true)
 	stores := map[string]func(t *testing.T) []string{
 		"memory": func(*testing.T) []string { return nil },
 		"redis": func(t *testing.T) []string {
