@@ -204,8 +204,8 @@ func TestRefusedImportChangesNothing(t *testing.T) {
 		filetest.Write(t, t.TempDir(), "tokens.yaml", fmt.Sprintf("- {name: dashboard, role: viewer, sha256: %x}\n", sum)))
 	t.Setenv(dial.TokenVariable, "secret")
 	out, stderr, code := clitest.Run(t, "domain,entries,plan\napi,tenant=a,pro\n", "ratelimitd", "assign", "--from", "-")
-	const want = `standard input, line 2: `
-	if code != exit.Error || out != "1 row: 0 created, 0 replaced, 0 unchanged, 1 not reached\n" || !strings.Contains(stderr, want) ||
+	const want = `standard input, lines 2 to 2: `
+	if code != exit.Error || out != "1 row: 0 created, 0 replaced, 0 unchanged, 1 failed\n" || !strings.Contains(stderr, want) ||
 		!strings.Contains(stderr, `to change assignments takes the role operator, and "dashboard" has the role viewer`) {
 		t.Errorf("exits with %d: %s%s", code, out, stderr)
 	}

@@ -79,15 +79,12 @@ func readRows(from io.Reader, domain string) (rowReader, error) {
 // csvRows reads CSV with a header.
 type csvRows struct {
 	csv    *csv.Reader
-	from   *rowBytes
-	line   int // of the last row read
 	domain string
 	header []string
 }
 
 func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
-	bounded := &rowBytes{Reader: from, left: maxLine}
-	r := &csvRows{csv: csv.NewReader(bounded), from: bounded, line: 1, domain: domain}
+	r := &csvRows{csv: csv.NewReader(from), domain: domain}
 	r.csv.FieldsPerRecord = -1    // next gives a better error
 	r.csv.TrimLeadingSpace = true // of "api, tenant=acme"; a field between quotes keeps it
 	header, err := r.csv.Read()
@@ -122,39 +119,20 @@ func newCSVRows(from io.Reader, domain string) (*csvRows, error) {
 	return r, nil
 }
 
-// rowBytes reads no more than maxLine bytes without a call to go on: an unclosed quote
-// would make everything after it one field.
-type rowBytes struct {
-	io.Reader
-	left int
-}
-
-var errLongRow = fmt.Errorf("found a row of more than %d bytes, perhaps for a quote that is not closed", maxLine)
-
-// Read implements io.Reader.
-func (r *rowBytes) Read(b []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, errLongRow
-	}
-	n, err := r.Reader.Read(b)
-	r.left -= n
-	return n, err
-}
-
 func (r *csvRows) Next() (Row, []RowError, error) {
-	r.from.left = maxLine
 	fields, err := r.csv.Read()
 	var syntax *csv.ParseError
 	switch {
-	case errors.Is(err, errLongRow):
-		return Row{}, nil, RowError{Line: r.line + 1, Column: 1, Text: err.Error()}
 	case errors.As(err, &syntax):
-		return Row{}, []RowError{{Line: syntax.Line, Column: syntax.Column, Text: "found no CSV: " + syntax.Err.Error()}}, nil
+		e := RowError{Line: syntax.StartLine, Column: 1, Text: "found no CSV: " + syntax.Err.Error()}
+		if syntax.Line == syntax.StartLine { // not a quote that is open until the end
+			e.Column = syntax.Column
+		}
+		return Row{}, []RowError{e}, nil
 	case err != nil:
 		return Row{}, nil, err
 	}
 	line, _ := r.csv.FieldPos(0)
-	r.line = line
 	found := Row{Line: line, Assignment: &adminv1.Assignment{Domain: r.domain}}
 	if len(fields) != len(r.header) {
 		return found, []RowError{{Line: line, Column: 1, Text: fmt.Sprintf("found %s; allowed: %d, as in the header", yamlfile.Plural(int64(len(fields)), "field"), len(r.header))}}, nil
@@ -262,8 +240,7 @@ type jsonRows struct {
 	domain string
 }
 
-// maxLine bounds a line of JSON, and a row of CSV, in bytes; a valid one is far
-// shorter.
+// maxLine bounds a line of JSON in bytes; a valid one is far shorter.
 const maxLine = 1 << 20
 
 func newJSONRows(from io.Reader, domain string) *jsonRows {

@@ -3,7 +3,6 @@ package assigntext
 import (
 	"bytes"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -102,21 +101,4 @@ func TestColumnsAreThoseOfTheFields(t *testing.T) {
 	if header, err := r.Read(); err != nil || !slices.Equal(header, columns) {
 		t.Errorf("the header is %v: %v", header, err)
 	}
-}
-
-// A line that does not end takes no more memory than a row may.
-func TestReadEndsAtALongRow(t *testing.T) {
-	if _, err := readRows(endless{}, "api"); !errors.Is(err, errLongRow) {
-		t.Errorf("of a line without an end: %v", err)
-	}
-}
-
-// endless is text without an end.
-type endless struct{}
-
-func (endless) Read(b []byte) (int, error) {
-	for i := range b {
-		b[i] = 'x'
-	}
-	return len(b), nil
 }

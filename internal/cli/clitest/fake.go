@@ -43,11 +43,8 @@ type FakeAdmin struct {
 	// What a test sets before it begins.
 	Pending   []*adminv1.Daemon // that do not answer Top
 	FailAfter int               // batches; 0: never
-	MaxPuts   int               // for which an answer is not too long; 0: any
 	Unknown   string            // the plan for which the store does not answer
-	Answers   int               // after not answering so many times; 0: never
 	Refused   string            // the plan that the store refuses
-	Temporary bool              // as many times as Answers says, or always
 }
 
 // made is when the fake claims to have made what it has.
@@ -125,9 +122,6 @@ func (f *FakeAdmin) begin(changes int) error {
 	if f.FailAfter > 0 && len(f.Batches) >= f.FailAfter {
 		return status.Error(codes.Unavailable, "the store does not answer")
 	}
-	if f.MaxPuts > 0 && changes > f.MaxPuts {
-		return status.Error(codes.ResourceExhausted, "put fewer at once")
-	}
 	f.Batches = append(f.Batches, changes)
 	return nil
 }
@@ -147,17 +141,9 @@ func (f *FakeAdmin) change(c assign.Change, dryRun bool) *adminv1.AssignmentChan
 		case plan == "none-such":
 			return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, Error: "plan: found none-such; allowed: free, pro"}
 		case f.Unknown != "" && plan == f.Unknown:
-			if f.Answers--; f.Answers == 0 {
-				f.Unknown = ""
-			}
 			return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN}
 		case f.Refused != "" && plan == f.Refused:
-			if f.Answers--; f.Answers == 0 {
-				f.Refused = ""
-			}
-			return &adminv1.AssignmentChange{
-				Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED, Error: "refused by Redis, nothing was changed: READONLY You can't write", Temporary: f.Temporary,
-			}
+			return &adminv1.AssignmentChange{Outcome: adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED, Error: "refused by Redis, nothing was changed: READONLY You can't write"}
 		}
 	}
 	key := KeyOf(c.Domain, assignmsg.ShowEntries(c.Entries))

@@ -55,11 +55,11 @@ columns: domain, entries, plan, limits, starts, time_zone, unlimited, blocked,
 until and reason. A row without until says what has no end: a part without a
 column stays, and an empty cell removes it, except a block. Below it each row
 with until is put on top of it. A line of JSON is a whole assignment, except a
-block. What has an end and is not in the file stays. Nothing is done if a row is
-malformed, unless --skip-bad leaves out those of its customer. Rows that are
-already in force stay as they are, so repeating it does no harm. Rows that would
-have no effect for anyone are made all the same: the first are named, all are
-counted, and they do not change the exit code.
+block. What has an end and is not in the file stays. A wrong row is named with
+its line and leaves out its customer; all others are made, and the exit code is
+1. Rows that are already in force stay as they are, so repeating it does no
+harm. Rows that would have no effect for anyone are made all the same: the first
+are named, all are counted, and they do not change the exit code.
 ` + inForce,
 		Example: `  ratelimitd assign --domain api tenant=acme --plan pro \
     --reason "contract 4711"
@@ -93,7 +93,6 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	bindReason(cmd, &c.given.Reason)
 	bindForce(fs, &c.force, "do it though it would do nothing for anybody")
 	fs.StringVar(&c.rows.path, "from", "", "file of assignments, or - for standard input")
-	fs.BoolVar(&c.rows.skipBad, "skip-bad", false, "with --from: leave out malformed rows")
 	fs.BoolVar(&c.rows.dryRun, "dry-run", false, "say what would change, and change nothing")
 	jsonline.Bind(fs, &c.asJSON, "each change, or with --from the summary,")
 	c.to.Bind(fs)
@@ -115,8 +114,6 @@ func (c *assigning) run(cmd *cobra.Command, args []string) error {
 	}
 	names := c.given.Plan != "" || c.given.Numbers != nil || c.given.Calendar != nil || c.given.Unlimited
 	switch {
-	case c.rows.skipBad:
-		return errors.New("found --skip-bad without --from; allowed: both")
 	case c.given.Domain == "":
 		return cmdline.NeedsFlag(cmd, "domain")
 	case !names && len(args) > 0:

@@ -212,7 +212,6 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 		{"assign --domain api tenant=acme --plan pro --for 1d --until 2255-01-01", "found --for beside --until; allowed: one of them"},
 		{"assign --domain api tenant=acme --plan pro --from x.csv", "found --from beside --plan; allowed: one of them"},
 		{"assign tenant=acme --from x.csv", `found the argument "tenant=acme" beside --from`},
-		{"assign --domain api tenant=acme --plan pro --skip-bad", "--skip-bad without --from"},
 		{"assign --from none.csv", "no such file"},
 		{"audit tenant=acme", `found "tenant=acme" without --domain`},
 		{"assignments --export xml", `flag --export: found "xml"; allowed: csv or jsonl`},

@@ -17,18 +17,22 @@ func outcomeText(o adminv1.ChangeOutcome) string {
 	return strings.ToLower(strings.TrimPrefix(o.String(), "CHANGE_OUTCOME_"))
 }
 
-// changeText describes the outcome of a change.
+// changeText describes a change and its outcome.
 func changeText(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange, now time.Time) string {
-	text := fmt.Sprintf("%-9s  %s", outcomeText(c.GetOutcome()), subjecttext.Text(domain, entries))
+	return fmt.Sprintf("%-9s  %s: %s", outcomeText(c.GetOutcome()), subjecttext.Text(domain, entries), resultText(c, now))
+}
+
+// resultText says what is in force after a change, or why it was not made.
+func resultText(c *adminv1.AssignmentChange, now time.Time) string {
 	switch c.GetOutcome() {
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED, adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
-		return text + ": " + cmp.Or(c.GetError(), "another version is in force: "+assigntext.Describe(c.GetBefore(), now))
+		return cmp.Or(c.GetError(), "another version is in force: "+assigntext.Describe(c.GetBefore(), now))
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN:
-		return text + ": " + cmp.Or(c.GetError(), "the store did not answer: it may be in force or not; ask again")
+		return cmp.Or(c.GetError(), "the store did not answer: it may be in force or not; run it again")
 	case adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
-		return text + ": " + cmp.Or(c.GetError(), "the store refused it, and nothing was changed")
+		return cmp.Or(c.GetError(), "the store refused it, and nothing was changed")
 	}
-	return text + ": " + assigntext.Describe(c.GetAfter(), now)
+	return assigntext.Describe(c.GetAfter(), now)
 }
 
 // hasReplaced reports whether a change has replaced something.
