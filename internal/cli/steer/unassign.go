@@ -177,18 +177,6 @@ func (r *removing) printAbsent(to io.Writer, subject string, before *adminv1.Ass
 	}
 }
 
-// hasSome reports whether an assignment has any of the parts.
-func (r *removing) hasSome(a *adminv1.Assignment) bool {
-	has, limits := assigntext.Parts(a)
-	isNamed := func(part adminv1.Part) bool {
-		if part == adminv1.Part_PART_BLOCK {
-			return r.blocks
-		}
-		return !r.namesParts() || slices.Contains(r.parts, part)
-	}
-	return slices.ContainsFunc(has, isNamed) || slices.ContainsFunc(limits, func(l string) bool { return slices.Contains(r.limits, l) })
-}
-
 // removal is the progress of ending all assignments of a domain.
 type removal struct {
 	*removing
@@ -205,12 +193,14 @@ func (r *removing) removeAll(cmd *cobra.Command, a dial.Admin, p *changes) error
 	var failed error
 	list := &adminv1.ListAssignmentsRequest{Domain: r.domain}
 	err := dial.EachPage(cmd.Context(), a, list, func(page []*adminv1.Assignment, _ bool) error {
-		// Few at a time, so that no answer is too long.
-		for batch := range slices.Chunk(done.patches(page), maxAnswered) {
-			results, err := sendPatches(cmd.Context(), a, batch, p.how)
-			if err != nil {
-				failed = err
-				return err
+		for batch := range slices.Chunk(page, maxAnswered) {
+			patches := make([]*adminv1.AssignmentPatch, len(batch))
+			for i, found := range batch {
+				patches[i] = r.patch(found.GetEntries())
+			}
+			var results []*adminv1.AssignmentChange
+			if results, failed = sendPatches(cmd.Context(), a, patches, p.how); failed != nil {
+				return failed
 			}
 			if err := done.add(batch, results); err != nil {
 				return err
@@ -233,25 +223,16 @@ func (r *removing) removeAll(cmd *cobra.Command, a dial.Admin, p *changes) error
 	return p.end()
 }
 
-// patches returns the changes that end the parts of the assignments of a page.
-func (r *removal) patches(page []*adminv1.Assignment) (patches []*adminv1.AssignmentPatch) {
-	for _, found := range page {
-		if has, _ := assigntext.Parts(found); !r.blocks && slices.Contains(has, adminv1.Part_PART_BLOCK) {
+// add counts the results of a batch, and prints those that are not just counted.
+func (r *removal) add(batch []*adminv1.Assignment, results []*adminv1.AssignmentChange) error {
+	for i, c := range results {
+		if has, _ := assigntext.Parts(c.GetAfter()); slices.Contains(has, adminv1.Part_PART_BLOCK) {
 			r.blocked++
 		}
-		if r.hasSome(found) {
-			patches = append(patches, r.patch(found.GetEntries()))
-		}
-	}
-	return patches
-}
-
-// add counts the results of a batch, and prints those that are not just counted.
-func (r *removal) add(batch []*adminv1.AssignmentPatch, results []*adminv1.AssignmentChange) error {
-	for i, c := range results {
 		r.counts[c.GetOutcome()]++
-		if r.printed.how.dryRun || r.printed.asJSON || !succeeded(c.GetOutcome()) {
-			if err := r.printed.print(r.domain, batch[i].GetAssignment().GetEntries(), c); err != nil {
+		isPrinted := (r.printed.how.dryRun || r.printed.asJSON) && hasReplaced(c.GetOutcome())
+		if isPrinted || !succeeded(c.GetOutcome()) {
+			if err := r.printed.print(r.domain, batch[i].GetEntries(), c); err != nil {
 				return err
 			}
 		}
