@@ -22,8 +22,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
@@ -198,7 +198,7 @@ func (d *daemon) wait(span time.Duration) { d.now.Add(span.Microseconds()) }
 
 // take asks once for a descriptor, such as "tenant=acme".
 func (d *daemon) take(ctx context.Context, domain, descriptor string, cost uint64) error {
-	r, err := subjecttext.Take(domain, []string{descriptor})
+	r, err := assigntext.ParseTake(domain, []string{descriptor})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
@@ -67,7 +67,7 @@ func cook(t *testing.T, recipe string) {
 		for _, m := range found {
 			done++
 			out, stderr, code := clitest.Run(t, "", clitest.Words(m[1])...)
-			if code == exit.Error {
+			if code == cmdline.ExitError {
 				t.Errorf("%s exits with %d: %s", m[1], code, stderr)
 			}
 			for want := range strings.Lines(m[2]) {

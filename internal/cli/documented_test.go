@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
@@ -117,7 +117,7 @@ func TestAssignmentsMoveAsDocumented(t *testing.T) {
 func TestExamplesHaveTheDocumentedPlans(t *testing.T) {
 	page := filetest.Write(t, t.TempDir(), "api.yaml", clitest.Blocks(t, "../../docs/steer.md", "yaml")[0])
 	out, stderr, code := clitest.Run(t, "", "ratelimitd", "check", "--diff", page, "../../deploy/limits/api.yaml")
-	if code != exit.Different || strings.Contains(out, "tenant") {
+	if code != cmdline.ExitDifferent || strings.Contains(out, "tenant") {
 		t.Errorf("beside the page the examples exit with %d: %s%s", code, stderr, out)
 	}
 }
@@ -135,7 +135,7 @@ descriptors:
     pro: {name: month, requests: 5, period: 30d}
   plan: free
 `, tokens)
-	if _, stderr, code := clitest.Run(t, "", "ratelimitd", "assignments"); code != exit.Error || !strings.Contains(stderr, " refuses: who calls is not known: ") || !strings.Contains(stderr, "no token was given: ") {
+	if _, stderr, code := clitest.Run(t, "", "ratelimitd", "assignments"); code != cmdline.ExitError || !strings.Contains(stderr, " refuses: who calls is not known: ") || !strings.Contains(stderr, "no token was given: ") {
 		t.Errorf("without a token assignments exits with %d: %s", code, stderr)
 	}
 	t.Setenv(dial.TokenVariable, "secret")
@@ -146,26 +146,26 @@ descriptors:
 	}{
 		{"unassign --domain api tenant=a", "", 0, "unchanged  tenant=a of api: nothing assigned\n"},
 		{"unblock --domain api tenant=a", "", 0, "unchanged  tenant=a of api: nothing assigned\n"},
-		{"assign --domain api tenant=a --plan none", "", exit.Error, "refused    tenant=a of api: "},
-		{"assign --domain none tenant=a --plan pro", "", exit.Error, "refused    tenant=a of none: "},
+		{"assign --domain api tenant=a --plan none", "", cmdline.ExitError, "refused    tenant=a of api: "},
+		{"assign --domain none tenant=a --plan pro", "", cmdline.ExitError, "refused    tenant=a of none: "},
 		{"assign --domain api tenant=a --plan pro --dry-run", "", 0, "would be created    tenant=a of api: plan pro\n"},
 		{"assignments", "", 0, "nothing is assigned\n"},
 		{"assign --domain api tenant=a --plan pro", "", 0, "created    tenant=a of api: plan pro\n"},
 		{"query --domain api --cost 5 tenant=a", "", 0, "allowed  tenant=a  month: 0 left; 5 at once, then one every 6d; full again in 30d\n"},
-		{"query --domain api --peek tenant=a", "", exit.Denied, "denied   tenant=a  month: 0 left; 5 at once, then one every 6d; try again in 6d; full again in 30d\n"},
+		{"query --domain api --peek tenant=a", "", cmdline.ExitDenied, "denied   tenant=a  month: 0 left; 5 at once, then one every 6d; try again in 6d; full again in 30d\n"},
 		{"explain --domain api tenant=a", "", 0, "It would be denied: "},
 		{"reset --domain api tenant=a", "", 0, "reset  tenant=a of api: month\n"},
 		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 5 left;"},
 		{"unblock --domain api tenant=a", "", 0, "unchanged  tenant=a of api: plan pro\n"},
 		{"block --domain api tenant=a --for 1h", "", 0, "replaced   tenant=a of api: plan pro; until "},
-		{"query --domain api --peek tenant=a", "", exit.Denied, ""},
+		{"query --domain api --peek tenant=a", "", cmdline.ExitDenied, ""},
 		{"assign --from -", "domain,entries,plan\napi,tenant=a,free\n", 0, "1 row: 0 created, 1 replaced, 0 unchanged\n"},
-		{"query --domain api --peek tenant=a", "", exit.Denied, "denied   tenant=a  blocked: denies all; try again in "},
+		{"query --domain api --peek tenant=a", "", cmdline.ExitDenied, "denied   tenant=a  blocked: denies all; try again in "},
 		{"unblock --domain api tenant=a", "", 0, "replaced   tenant=a of api: plan free\n           before: plan free; until "},
 		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 2 left;"},
 		{"assign --domain api tenant=a --limit month=4 --until 2254-12-31", "", 0, "replaced   tenant=a of api: plan free; until 2254-12-31 4 a month\n"},
 		{"assign --domain api tenant=a --limit month=4 --until 2254-12-31", "", 0, "unchanged  tenant=a of api: plan free; until 2254-12-31 4 a month\n"},
-		{"assign --domain api tenant=a --limit mnth=4", "", exit.Error, "refused    tenant=a of api: numbers: found the limit \"mnth\", which the rule tenant (plan free) does not have (\"month\"?); allowed: \"month\"\n"},
+		{"assign --domain api tenant=a --limit mnth=4", "", cmdline.ExitError, "refused    tenant=a of api: numbers: found the limit \"mnth\", which the rule tenant (plan free) does not have (\"month\"?); allowed: \"month\"\n"},
 		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 4 left;"},
 		{"assign --domain api tenant=a --unlimited --for 1h", "", 0, "replaced   tenant=a of api: plan free; until 2254-12-31 4 a month; until "},
 		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  no limit applies\n"},
@@ -205,7 +205,7 @@ func TestRefusedImportChangesNothing(t *testing.T) {
 	t.Setenv(dial.TokenVariable, "secret")
 	out, stderr, code := clitest.Run(t, "domain,entries,plan\napi,tenant=a,pro\n", "ratelimitd", "assign", "--from", "-")
 	const want = `standard input, lines 2 to 2: `
-	if code != exit.Error || out != "1 row: 0 created, 0 replaced, 0 unchanged, 1 failed\n" || !strings.Contains(stderr, want) ||
+	if code != cmdline.ExitError || out != "1 row: 0 created, 0 replaced, 0 unchanged, 1 failed\n" || !strings.Contains(stderr, want) ||
 		!strings.Contains(stderr, `to change assignments takes the role operator, and "dashboard" has the role viewer`) {
 		t.Errorf("exits with %d: %s%s", code, out, stderr)
 	}
@@ -232,7 +232,7 @@ func TestRefusedCommandsSayWhatToDo(t *testing.T) {
 				"top api": "to see who is over takes the role support, and ",
 			} {
 				_, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd"}, strings.Fields(args)...)...)
-				if code != exit.Error || !strings.Contains(stderr, " refuses: "+want) || !strings.Contains(stderr, "\n"+c.advice) || !strings.Contains(stderr, dial.TokenVariable) {
+				if code != cmdline.ExitError || !strings.Contains(stderr, " refuses: "+want) || !strings.Contains(stderr, "\n"+c.advice) || !strings.Contains(stderr, dial.TokenVariable) {
 					t.Errorf("%s exits with %d: %s", args, code, stderr)
 				}
 				for _, method := range []string{"PutAssignments", "PatchAssignments", "DeleteAssignment", "PermissionDenied"} {

@@ -11,11 +11,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/ask"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/democmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/cli/filecmd"
-	"github.com/ratelimitd/ratelimitd/internal/cli/replaycmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/steer"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -25,7 +22,7 @@ import (
 // code. release is empty if this is not a release.
 func Run(ctx context.Context, release string, words []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := runCommand(ctx, release, words, stdin, stdout, stderr)
-	var code exit.Code
+	var code cmdline.ExitCode
 	switch {
 	case err == nil:
 		return 0
@@ -33,7 +30,7 @@ func Run(ctx context.Context, release string, words []string, stdin io.Reader, s
 		return int(code)
 	}
 	fmt.Fprintln(terminal.Messages(stderr), "ratelimitd:", spelling.VisibleLines(err.Error()))
-	return exit.Error
+	return cmdline.ExitError
 }
 
 func runCommand(ctx context.Context, release string, words []string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -71,7 +68,7 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		&cobra.Group{ID: groupLook, Title: "Ask a running daemon:"},
 		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
 	)
-	addCommands(root, groupServe, democmd.Command(version), serveCommand(version), filecmd.CheckCommand(), replaycmd.Command(version), ask.HealthCommand(dial.OwnSettings), ask.DaemonsCommand(), filecmd.TokenCommand())
+	addCommands(root, groupServe, demoCommand(version), serveCommand(version), filecmd.CheckCommand(), filecmd.ReplayCommand(version), ask.HealthCommand(dial.OwnSettings), ask.DaemonsCommand(), filecmd.TokenCommand())
 	addCommands(root, groupLook, ask.QueryCommand(dial.OwnSettings), ask.SettleCommand(dial.OwnSettings), ask.ReleaseCommand(dial.OwnSettings), ask.ExplainCommand(dial.OwnSettings), ask.InspectCommand(dial.OwnSettings),
 		ask.TopCommand(dial.OwnSettings), ask.AssignmentsCommand(dial.OwnSettings), ask.AuditCommand(dial.OwnSettings))
 	addCommands(root, groupSteer, steer.Commands(dial.OwnSettings)...)

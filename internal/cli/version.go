@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 )
 
 // versionOf returns the release, or the source version recorded in the build.
@@ -37,7 +37,7 @@ func versionCommand(version string) *cobra.Command {
 		Args:    cmdline.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return jsonline.Value(cmd.OutOrStdout(), map[string]string{
+				return terminal.WriteValue(cmd.OutOrStdout(), map[string]string{
 					"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
@@ -45,6 +45,6 @@ func versionCommand(version string) *cobra.Command {
 			return err
 		},
 	}
-	jsonline.Bind(cmd.Flags(), &asJSON, "it")
+	terminal.BindJSON(cmd.Flags(), &asJSON, "it")
 	return cmd
 }

@@ -13,12 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -26,10 +21,10 @@ import (
 )
 
 // exportFormat is the format of an export.
-func exportFormat(to *string) flags.Value {
-	return flags.Value{Kind: "format", May: "csv or jsonl", Read: func(text string) error {
+func exportFormat(to *string) cmdline.Value {
+	return cmdline.Value{Kind: "format", May: "csv or jsonl", Read: func(text string) error {
 		if text != "csv" && text != "jsonl" {
-			return flags.ErrNotAllowed
+			return cmdline.ErrNotAllowed
 		}
 		*to = text
 		return nil
@@ -56,15 +51,15 @@ daemon, which is how to move assignments from one Redis to another.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&request.Domain, "domain", "", "only those of this domain")
-	flags.Complete(cmd, "domain", complete.Domain(load))
+	cmdline.Complete(cmd, "domain", dial.CompleteDomain(load))
 	fs.StringVar(&request.Prefix, "prefix", "", `only those whose entries begin so, such as tenant=ac; further entries follow after " / "`)
 	fs.StringVar(&request.Plan, "plan", "", "only those with this plan")
-	flags.Complete(cmd, "plan", complete.Plan(load))
+	cmdline.Complete(cmd, "plan", dial.CompletePlan(load))
 	fs.BoolVar(&request.Blocked, "blocked", false, "only those that block")
 	fs.Var(exportFormat(&format), "export", "write them as csv or jsonl, for assign --from")
-	flags.Complete(cmd, "export", cobra.FixedCompletions([]string{"csv", "jsonl"}, cobra.ShellCompDirectiveNoFileComp))
+	cmdline.Complete(cmd, "export", cobra.FixedCompletions([]string{"csv", "jsonl"}, cobra.ShellCompDirectiveNoFileComp))
 	fs.StringVar(&snapshot, "snapshot", "", "list those of this snapshot, in place of a daemon's")
-	jsonline.Bind(fs, &asJSON, "each assignment")
+	terminal.BindJSON(fs, &asJSON, "each assignment")
 	to.Bind(fs)
 	cmd.MarkFlagsMutuallyExclusive("export", "json")
 	cmd.MarkFlagsMutuallyExclusive("snapshot", "admin-address")
@@ -100,7 +95,7 @@ func listWriter(out io.Writer, format string, asJSON bool) func(page []*adminv1.
 			return assigntext.WriteLines(out, page)
 		case asJSON:
 			for _, a := range page {
-				if err := jsonline.Message(out, a); err != nil {
+				if err := terminal.WriteMessage(out, a); err != nil {
 					return err
 				}
 			}
@@ -126,8 +121,8 @@ func writeAssignments(out io.Writer, page []*adminv1.Assignment, first bool, wid
 	for _, a := range page {
 		by, at := lastChange(a)
 		rows = append(rows, [5]string{
-			yamlfile.Printable(a.GetDomain()), subjecttext.Word(a.GetEntries()), cmp.Or(spelling.Visible(by), "-"),
-			moment.Text(at), spelling.Visible(assigntext.Describe(a, now)),
+			yamlfile.Printable(a.GetDomain()), assigntext.EntriesWord(a.GetEntries()), cmp.Or(spelling.Visible(by), "-"),
+			assigntext.MomentText(at), spelling.Visible(assigntext.Describe(a, now)),
 		})
 	}
 	for _, row := range rows {

@@ -10,12 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -40,12 +36,12 @@ one customer, such as tenant=acme.`,
 		Example: `  ratelimitd audit
   ratelimitd audit --domain api tenant=acme`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
 	cmd.Flags().StringVar(&q.domain, "domain", "", "only changes of this domain")
-	flags.Complete(cmd, "domain", complete.Domain(load))
-	cmd.Flags().Var(flags.Number(&q.max, 1, math.MaxInt32), "most", "how many at most")
-	jsonline.Bind(cmd.Flags(), &q.asJSON, "each change")
+	cmdline.Complete(cmd, "domain", dial.CompleteDomain(load))
+	cmd.Flags().Var(cmdline.Number(&q.max, 1, math.MaxInt32), "most", "how many at most")
+	terminal.BindJSON(cmd.Flags(), &q.asJSON, "each change")
 	q.to.Bind(cmd.Flags())
 	cmd.RunE = q.run
 	return cmd
@@ -58,7 +54,7 @@ func (q *auditQuery) run(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("found %q without --domain; allowed: both", args[0])
 		}
 		var err error
-		if request.Entries, err = subjecttext.Parse(args[0]); err != nil {
+		if request.Entries, err = assigntext.ParseEntries(args[0]); err != nil {
 			return err
 		}
 	}
@@ -99,9 +95,9 @@ func (q *auditQuery) show(cmd *cobra.Command, a dial.Admin, request *adminv1.Lis
 
 func printRecord(out io.Writer, r *adminv1.AuditRecord, asJSON bool) error {
 	if asJSON {
-		return jsonline.Message(out, r)
+		return terminal.WriteMessage(out, r)
 	}
-	_, err := fmt.Fprintf(terminal.Table(out), "%s  %s  %s\n", moment.Text(r.GetTime()), cmp.Or(spelling.Visible(r.GetMadeBy()), "-"), spelling.Visible(recordText(r)))
+	_, err := fmt.Fprintf(terminal.Table(out), "%s  %s  %s\n", assigntext.MomentText(r.GetTime()), cmp.Or(spelling.Visible(r.GetMadeBy()), "-"), spelling.Visible(recordText(r)))
 	return err
 }
 
@@ -111,7 +107,7 @@ func recordText(r *adminv1.AuditRecord) string {
 		return fmt.Sprintf("restored %d of the assignments that Redis had lost", r.GetRestored())
 	}
 	at := r.GetTime().AsTime().Local()
-	text := subjecttext.Text(r.GetDomain(), r.GetEntries()) + ": "
+	text := assigntext.SubjectText(r.GetDomain(), r.GetEntries()) + ": "
 	switch r.GetKind() {
 	case adminv1.AuditKind_AUDIT_KIND_RESET:
 		text += "reset " + assigntext.LimitNames(r.GetLimits())

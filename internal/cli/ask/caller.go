@@ -8,11 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -33,9 +31,9 @@ func newCaller(load dial.Loader) caller {
 // answer".
 func (c *caller) bind(cmd *cobra.Command, load dial.Loader, answers string) {
 	c.to.Bind(cmd.Flags())
-	complete.BindDomain(cmd, &c.domain, load)
-	jsonline.Bind(cmd.Flags(), &c.json, answers)
-	cmd.Flags().Var(flags.Wait(&c.timeout), "timeout", "how long to wait for "+answers)
+	dial.BindDomain(cmd, &c.domain, load)
+	terminal.BindJSON(cmd.Flags(), &c.json, answers)
+	cmd.Flags().Var(cmdline.Wait(&c.timeout), "timeout", "how long to wait for "+answers)
 }
 
 // ask calls do with the daemon, within the user's timeout.
@@ -98,7 +96,7 @@ func writeRows(out io.Writer, args []string, rows []row, none row) (isDone bool,
 }
 
 // errUnchanged ends a command that has said that it changed nothing, or not all.
-var errUnchanged = exit.Code(exit.Error)
+var errUnchanged = cmdline.ExitCode(cmdline.ExitError)
 
 // named puts the name of a limit, if it has one, before a text.
 func named(name, text string) string {

@@ -19,8 +19,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
@@ -57,7 +55,7 @@ empty, and with 1 when their rules differ or cannot be found out.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&q.file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
-	jsonline.Bind(fs, &q.asJSON, "each daemon")
+	terminal.BindJSON(fs, &q.asJSON, "each daemon")
 	q.to.Bind(fs)
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	bindStoreFlags(own)
@@ -188,7 +186,7 @@ func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsRespons
 	switch {
 	case q.asJSON:
 		for _, d := range list.GetDaemons() {
-			err = errors.Join(err, jsonline.Message(cmd.OutOrStdout(), d))
+			err = errors.Join(err, terminal.WriteMessage(cmd.OutOrStdout(), d))
 		}
 	case len(list.GetDaemons()) == 0:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in%s\n", q.under)
@@ -203,7 +201,7 @@ func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsRespons
 		rules = append(rules, fleet.Daemon{ID: d.GetId(), Address: d.GetAddress(), Rules: d.GetRules()})
 	}
 	fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "rules differ: "+spelling.Visible(fleet.RulesDiffer(rules)))
-	return exit.Code(exit.Error)
+	return cmdline.ExitCode(cmdline.ExitError)
 }
 
 // bindStoreFlags defines the flags of settings that say where the store is.

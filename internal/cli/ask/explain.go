@@ -6,12 +6,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -31,18 +28,18 @@ also says what takes with this id have charged.`,
 		Example: `  ratelimitd explain --domain api user=alice
   ratelimitd explain --domain tenants plan=free,tenant=acme tenant=acme,user=bob`,
 		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
-	complete.BindDomain(cmd, &domain, load)
-	cmd.Flags().Var(flags.Number(&cost, 1, bucket.MaxRequests), "cost", "what the request would take")
+	dial.BindDomain(cmd, &domain, load)
+	cmd.Flags().Var(cmdline.Number(&cost, 1, bucket.MaxRequests), "cost", "what the request would take")
 	of.bind(cmd.Flags())
-	jsonline.Bind(cmd.Flags(), &asJSON, "the answer")
+	terminal.BindJSON(cmd.Flags(), &asJSON, "the answer")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := of.check(); err != nil {
 			return err
 		}
-		take, err := subjecttext.Take(domain, args)
+		take, err := assigntext.ParseTake(domain, args)
 		if err != nil {
 			return err
 		}
@@ -56,7 +53,7 @@ also says what takes with this id have charged.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return jsonline.Message(cmd.OutOrStdout(), r)
+				return terminal.WriteMessage(cmd.OutOrStdout(), r)
 			}
 			x := explained{cost: cost, id: of.id, now: time.Now(), width: terminal.Columns(cmd.OutOrStdout())}
 			return x.writeRequest(cmd.OutOrStdout(), r)

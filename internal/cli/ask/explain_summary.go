@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -83,5 +83,5 @@ func limitText(d *adminv1.ExplainedDescriptor, l *adminv1.ExplainedLimit) string
 	if n := l.GetLimit().GetName(); n != "" {
 		name = "the limit " + yamlfile.Printable(n)
 	}
-	return fmt.Sprintf("%s of %s (%s)", name, subjecttext.Word(d.GetEntries()), l.GetLimit().GetText())
+	return fmt.Sprintf("%s of %s (%s)", name, assigntext.EntriesWord(d.GetEntries()), l.GetLimit().GetText())
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
@@ -225,7 +224,7 @@ func entriesText(entries []*ratelimitv1.Entry) string {
 	if len(entries) == 0 {
 		return "no entries"
 	}
-	return subjecttext.Word(entries)
+	return assigntext.EntriesWord(entries)
 }
 
 // timeText formats a span of time for people.

@@ -11,9 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 )
 
 // HealthCommand asks the daemon with the settings that load returns, or the one that its
@@ -31,8 +29,8 @@ otherwise: a health check for containers without a shell.`,
 		Args: cmdline.NoArguments,
 	}
 	to.Bind(cmd.Flags())
-	jsonline.Bind(cmd.Flags(), &asJSON, "the answer")
-	cmd.Flags().Var(flags.Wait(&timeout), "timeout", "how long to wait for the answer")
+	terminal.BindJSON(cmd.Flags(), &asJSON, "the answer")
+	cmd.Flags().Var(cmdline.Wait(&timeout), "timeout", "how long to wait for the answer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
@@ -53,7 +51,7 @@ func showHealth(ctx context.Context, out io.Writer, to *dial.Target, asJSON bool
 		return to.Failure(conn, err)
 	}
 	if asJSON {
-		err = jsonline.Message(out, r)
+		err = terminal.WriteMessage(out, r)
 	} else {
 		_, err = fmt.Fprintln(out, r.GetStatus())
 	}
@@ -61,7 +59,7 @@ func showHealth(ctx context.Context, out io.Writer, to *dial.Target, asJSON bool
 		return err
 	}
 	if r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return exit.Code(exit.Error)
+		return cmdline.ExitCode(cmdline.ExitError)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -16,11 +16,11 @@ import (
 // bindID defines the flag for the ID of a take. A script whose variable is empty should
 // not take without one.
 func bindID(fs *pflag.FlagSet, to *string, usage string) {
-	fs.Var(flags.Value{
+	fs.Var(cmdline.Value{
 		Kind: "text", May: "1 to 64 bytes, such as a UUID",
 		Read: func(text string) error {
 			if text == "" {
-				return flags.ErrNotAllowed
+				return cmdline.ErrNotAllowed
 			}
 			*to = text // the daemon knows how long it may be
 			return nil
@@ -29,13 +29,13 @@ func bindID(fs *pflag.FlagSet, to *string, usage string) {
 }
 
 // settleWithin is how long a take can be settled.
-func settleWithin(to *time.Duration) flags.Value {
-	return flags.Value{
+func settleWithin(to *time.Duration) cmdline.Value {
+	return cmdline.Value{
 		Kind: "duration", May: "1us to 24h with a unit, such as 90s or 2h",
 		Read: func(text string) error {
 			d, err := time.ParseDuration(text)
 			if err != nil || d < time.Microsecond || d > bucket.MaxReservation {
-				return flags.ErrNotAllowed
+				return cmdline.ErrNotAllowed
 			}
 			*to = d
 			return nil

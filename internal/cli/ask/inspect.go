@@ -5,11 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -35,12 +33,12 @@ what a settlement has made of it.`,
 		Example: `  ratelimitd inspect --domain api user=alice
   ratelimitd inspect --domain api tenant=acme,request_id=
   ratelimitd inspect --domain llm --id req-1 user=alice`,
-		Args:              cmdline.AtLeastOne(subjecttext.Argument),
-		ValidArgsFunction: complete.Entries(load),
+		Args:              cmdline.AtLeastOne(assigntext.SubjectArgument),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
-	complete.BindDomain(cmd, &domain, load)
+	dial.BindDomain(cmd, &domain, load)
 	of.bind(cmd.Flags())
-	jsonline.Bind(cmd.Flags(), &asJSON, "each answer")
+	terminal.BindJSON(cmd.Flags(), &asJSON, "each answer")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := of.check(); err != nil {
@@ -52,7 +50,7 @@ what a settlement has made of it.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return jsonline.Message(cmd.OutOrStdout(), r)
+				return terminal.WriteMessage(cmd.OutOrStdout(), r)
 			}
 			x := explained{id: of.id, now: time.Now(), width: terminal.Columns(cmd.OutOrStdout())}
 			return x.writeSubject(cmd.OutOrStdout(), r.GetDescriptor_())

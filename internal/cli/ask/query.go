@@ -17,13 +17,9 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -63,13 +59,13 @@ error.`,
   ratelimitd query --domain batch --cost 50 --json job=report
   ratelimitd query --domain llm --cost 4000 --id req-1 user=alice`,
 		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("settle-within") && q.id == "" {
 				return fmt.Errorf("flag --settle-within: found %s without --id; allowed: beside the id by which the request is settled", q.settleWithin)
 			}
 			err := q.run(cmd.Context(), cmd.OutOrStdout(), args)
-			var code exit.Code
+			var code cmdline.ExitCode
 			if (err == nil || errors.As(err, &code)) && !q.json && q.to.IsOwn() {
 				q.tellRules(cmd, load, args)
 			}
@@ -78,9 +74,9 @@ error.`,
 	}
 	q.bind(cmd, load, "each answer")
 	fs := cmd.Flags()
-	fs.Var(flags.Number(&q.cost, 1, bucket.MaxRequests), "cost", "what each request takes")
+	fs.Var(cmdline.Number(&q.cost, 1, bucket.MaxRequests), "cost", "what each request takes")
 	fs.BoolVar(&q.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
-	fs.Var(flags.Number(&q.count, 1, math.MaxInt32), "count", "how often to ask")
+	fs.Var(cmdline.Number(&q.count, 1, math.MaxInt32), "count", "how often to ask")
 	bindID(fs, &q.id, "name the request, so that settle can say what it used")
 	fs.Var(settleWithin(&q.settleWithin), "settle-within", "how long it can be settled (default: 1h, or less where the daemon says so)")
 	cmd.MarkFlagsMutuallyExclusive("cost", "peek")
@@ -125,14 +121,14 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 	if denied {
-		return exit.Code(exit.Denied)
+		return cmdline.ExitCode(cmdline.ExitDenied)
 	}
 	return nil
 }
 
 // request returns the request to send.
 func (q *query) request(args []string) (*ratelimitv1.TakeRequest, error) {
-	request, err := subjecttext.Take(q.domain, args)
+	request, err := assigntext.ParseTake(q.domain, args)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +155,7 @@ func (q *query) take(ctx context.Context, client ratelimitv1.RateLimitServiceCli
 
 func (q *query) print(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
 	if q.json {
-		return jsonline.Answer(out, r)
+		return terminal.WriteAnswer(out, r)
 	}
 	return printDecision(terminal.Table(out), args, r)
 }
@@ -170,7 +166,7 @@ func visibleArgs(args []string, request *ratelimitv1.TakeRequest) []string {
 	shown := slices.Clone(args)
 	for i, arg := range args {
 		if spelling.Visible(arg) != arg {
-			shown[i] = subjecttext.Format(request.GetDescriptors()[i].GetEntries())
+			shown[i] = assigntext.FormatEntries(request.GetDescriptors()[i].GetEntries())
 		}
 	}
 	return shown
@@ -180,7 +176,7 @@ func visibleArgs(args []string, request *ratelimitv1.TakeRequest) []string {
 // port tells: the answer to a caller only has limits.
 func (q *query) tellRules(cmd *cobra.Command, load dial.Loader, args []string) {
 	dial.AskQuietly(cmd, load, func(ctx context.Context, client adminv1.AdminServiceClient) {
-		request, err := subjecttext.Take(q.domain, args)
+		request, err := assigntext.ParseTake(q.domain, args)
 		if err != nil {
 			return
 		}

@@ -7,11 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -34,7 +32,7 @@ since its hold ended.`,
 		Example: `  ratelimitd release --domain api tenant=acme,request_id=1f0f0e5c
   ratelimitd release --domain batch worker=pool,job=17 worker=pool,job=18`,
 		Args:              cmdline.AtLeastOne("a descriptor whose last entry names a holder, such as worker=pool,job=job-17"),
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.release(cmd.Context(), cmd.OutOrStdout(), args)
 		},
@@ -44,7 +42,7 @@ since its hold ended.`,
 }
 
 func (c *caller) release(ctx context.Context, out io.Writer, args []string) error {
-	take, err := subjecttext.Take(c.domain, args)
+	take, err := assigntext.ParseTake(c.domain, args)
 	if err != nil {
 		return err
 	}
@@ -57,7 +55,7 @@ func (c *caller) release(ctx context.Context, out io.Writer, args []string) erro
 		return err
 	}
 	if c.json {
-		if err := jsonline.Answer(out, r); err != nil {
+		if err := terminal.WriteAnswer(out, r); err != nil {
 			return err
 		}
 		out = io.Discard // for the exit code

@@ -9,12 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
@@ -44,14 +41,14 @@ taken with it, or it was denied or given back, or it was too long ago.`,
 		Example: `  ratelimitd settle --domain llm --id req-1 --cost 812 user=alice
   ratelimitd settle --domain llm --id req-1 --cost 0 user=alice`,
 		Args:              cmdline.AtLeastOne("a descriptor of the request, such as user=alice"),
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
 	s.bind(cmd, load, "the answer")
 	bindID(cmd.Flags(), &s.id, "that of the request (required)")
-	cost := flags.Number(&s.cost, 0, bucket.MaxRequests)
+	cost := cmdline.Number(&s.cost, 0, bucket.MaxRequests)
 	cost.Default = "" // what was used has none
 	cmd.Flags().Var(cost, "cost", "what was used of each descriptor's limits (required)")
 	for _, name := range []string{"id", "cost"} {
@@ -63,7 +60,7 @@ taken with it, or it was denied or given back, or it was too long ago.`,
 }
 
 func (s *settlement) run(ctx context.Context, out io.Writer, args []string) error {
-	take, err := subjecttext.Take(s.domain, args)
+	take, err := assigntext.ParseTake(s.domain, args)
 	if err != nil {
 		return err
 	}
@@ -79,7 +76,7 @@ func (s *settlement) run(ctx context.Context, out io.Writer, args []string) erro
 		return err
 	}
 	if s.json {
-		if err := jsonline.Answer(out, r); err != nil {
+		if err := terminal.WriteAnswer(out, r); err != nil {
 			return err
 		}
 		out = io.Discard // for the exit code

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
@@ -84,29 +84,29 @@ func TestWrongSettlementsSayWhy(t *testing.T) {
 	const nothing = "nothing is known of this id; nothing has changed\n"
 	runSteps(t, reservedLimits, []step{
 		{args: "query --domain llm --cost 400 --id req-1 user=alice"},
-		{args: "settle --domain llm --id req-1 user=alice", code: exit.Error, err: "found no --cost; ratelimitd settle needs it."},
-		{args: "settle --domain llm --cost 5 user=alice", code: exit.Error, err: "found no --id; ratelimitd settle needs it."},
-		{args: "settle --domain llm --id req-1 --cost -5 user=alice", code: exit.Error, err: `flag --cost: found "-5"; allowed: a whole number from 0 to 4503599627370496`},
-		{args: `settle --domain llm --id "" --cost 5 user=alice`, code: exit.Error, err: `flag --id: found ""; allowed: 1 to 64 bytes, such as a UUID`},
-		{args: "settle --domain llm --id " + strings.Repeat("x", 65) + " --cost 5 user=alice", code: exit.Error, err: "id: found 65 bytes; allowed: 1 to 64"},
-		{args: "settle --domain llm --id req-1 --cost 5", code: exit.Error, err: "found no argument; allowed: a descriptor of the request, such as user=alice."},
+		{args: "settle --domain llm --id req-1 user=alice", code: cmdline.ExitError, err: "found no --cost; ratelimitd settle needs it."},
+		{args: "settle --domain llm --cost 5 user=alice", code: cmdline.ExitError, err: "found no --id; ratelimitd settle needs it."},
+		{args: "settle --domain llm --id req-1 --cost -5 user=alice", code: cmdline.ExitError, err: `flag --cost: found "-5"; allowed: a whole number from 0 to 4503599627370496`},
+		{args: `settle --domain llm --id "" --cost 5 user=alice`, code: cmdline.ExitError, err: `flag --id: found ""; allowed: 1 to 64 bytes, such as a UUID`},
+		{args: "settle --domain llm --id " + strings.Repeat("x", 65) + " --cost 5 user=alice", code: cmdline.ExitError, err: "id: found 65 bytes; allowed: 1 to 64"},
+		{args: "settle --domain llm --id req-1 --cost 5", code: cmdline.ExitError, err: "found no argument; allowed: a descriptor of the request, such as user=alice."},
 		// Another id, other descriptors, no rule, no limit: the estimate stands.
-		{args: "settle --domain llm --id req-7 --cost 5 user=alice", code: exit.Error, out: []string{
+		{args: "settle --domain llm --id req-7 --cost 5 user=alice", code: cmdline.ExitError, out: []string{
 			"unknown  user=alice  hour: " + nothing, "why: ratelimitd inspect --domain llm --id req-7 user=alice\n",
 		}},
 		{args: "inspect --domain llm --id req-7 user=alice", out: []string{"nothing is known of the id req-7: nothing was taken with it, or it was denied or given back, or it was too long ago\n"}},
-		{args: "settle --domain llm --id req-1 --cost 5 user=alice user=bob", code: exit.Error, out: []string{"settled  user=alice  hour: 395 went back;", "unknown  user=bob    hour: " + nothing}},
-		{args: "settle --domain llm --id req-1 --cost 5 usr=alice", code: exit.Error, out: []string{"unknown  usr=alice  no limit applies; nothing has changed\n"}},
-		{args: "settle --json --domain llm --id req-7 --cost 5 user=alice", code: exit.Error, out: []string{`{"settled":false,`}},
+		{args: "settle --domain llm --id req-1 --cost 5 user=alice user=bob", code: cmdline.ExitError, out: []string{"settled  user=alice  hour: 395 went back;", "unknown  user=bob    hour: " + nothing}},
+		{args: "settle --domain llm --id req-1 --cost 5 usr=alice", code: cmdline.ExitError, out: []string{"unknown  usr=alice  no limit applies; nothing has changed\n"}},
+		{args: "settle --json --domain llm --id req-7 --cost 5 user=alice", code: cmdline.ExitError, out: []string{`{"settled":false,`}},
 		// A denied take has reserved nothing.
-		{args: "query --domain llm --cost 10001 --id req-9 user=alice", code: exit.Denied, out: []string{"denied   user=alice"}},
-		{args: "settle --domain llm --id req-9 --cost 5 user=alice", code: exit.Error, out: []string{"unknown  user=alice  hour: " + nothing}},
+		{args: "query --domain llm --cost 10001 --id req-9 user=alice", code: cmdline.ExitDenied, out: []string{"denied   user=alice"}},
+		{args: "settle --domain llm --id req-9 --cost 5 user=alice", code: cmdline.ExitError, out: []string{"unknown  user=alice  hour: " + nothing}},
 		// Flags that do not go together.
-		{args: "query --domain llm --peek --id req-1 user=alice", code: exit.Error, err: "found --id beside --peek; allowed: one of them"},
-		{args: "query --domain llm --settle-within 5m user=alice", code: exit.Error, err: "flag --settle-within: found 5m0s without --id; allowed: beside the id by which the request is settled"},
-		{args: "query --domain llm --id req-1 --settle-within 25h user=alice", code: exit.Error, err: `flag --settle-within: found "25h"; allowed: 1us to 24h with a unit, such as 90s or 2h`},
-		{args: `query --domain llm --id "" user=alice`, code: exit.Error, err: `flag --id: found ""; allowed: 1 to 64 bytes, such as a UUID`},
-		{args: "inspect --domain llm --caller shop user=alice", code: exit.Error, err: "found --caller without --id; allowed: beside the id of the caller's take"},
+		{args: "query --domain llm --peek --id req-1 user=alice", code: cmdline.ExitError, err: "found --id beside --peek; allowed: one of them"},
+		{args: "query --domain llm --settle-within 5m user=alice", code: cmdline.ExitError, err: "flag --settle-within: found 5m0s without --id; allowed: beside the id by which the request is settled"},
+		{args: "query --domain llm --id req-1 --settle-within 25h user=alice", code: cmdline.ExitError, err: `flag --settle-within: found "25h"; allowed: 1us to 24h with a unit, such as 90s or 2h`},
+		{args: `query --domain llm --id "" user=alice`, code: cmdline.ExitError, err: `flag --id: found ""; allowed: 1 to 64 bytes, such as a UUID`},
+		{args: "inspect --domain llm --caller shop user=alice", code: cmdline.ExitError, err: "found --caller without --id; allowed: beside the id of the caller's take"},
 		{args: "inspect --domain llm --id req-1 --caller shop user=alice", out: []string{"nothing is known of the id req-1"}},
 		{args: "query --domain llm --id req-5 free=x", out: []string{"allowed  free=x  no limit applies\n"}},
 	})
@@ -127,19 +127,19 @@ func TestSlotsAreReleased(t *testing.T) {
 		{args: "query --domain api worker=pool,job=1 worker=pool,job=2", out: []string{"jobs: 1 left; 3 in flight, each free after 1h of silence; held for 1h"}},
 		{args: "release --domain api worker=pool,job=1", out: []string{"released  worker=pool,job=1  jobs: 2 left\n"}},
 		// It comes twice, or for one of two who holds nothing.
-		{args: "release --domain api worker=pool,job=1", code: exit.Error, out: []string{"nothing  worker=pool,job=1  jobs: it held no slot; 2 left\n"}},
-		{args: "release --domain api worker=pool,job=1 worker=pool,job=2", code: exit.Error, out: []string{
+		{args: "release --domain api worker=pool,job=1", code: cmdline.ExitError, out: []string{"nothing  worker=pool,job=1  jobs: it held no slot; 2 left\n"}},
+		{args: "release --domain api worker=pool,job=1 worker=pool,job=2", code: cmdline.ExitError, out: []string{
 			"nothing   worker=pool,job=1  jobs: it held no slot; ", "released  worker=pool,job=2  jobs: 3 left\n",
 		}},
-		{args: "release --json --domain api worker=pool,job=2", code: exit.Error, out: []string{`{"limits":[{"descriptorIndex":0,"name":"jobs","released":"RELEASED_NOTHING","remaining":3}],"degraded":false}`}},
-		{args: "release --domain api user=alice usr=bob", code: exit.Error, out: []string{
+		{args: "release --json --domain api worker=pool,job=2", code: cmdline.ExitError, out: []string{`{"limits":[{"descriptorIndex":0,"name":"jobs","released":"RELEASED_NOTHING","remaining":3}],"degraded":false}`}},
+		{args: "release --domain api user=alice usr=bob", code: cmdline.ExitError, out: []string{
 			"nothing  user=alice  no limit of requests in flight applies\n", "nothing  usr=bob     no limit of requests in flight applies\n",
 		}},
-		{args: "release --domain api worker=pool,job=", code: exit.Error, err: "descriptors[0].entries[1].value: found an empty text"},
-		{args: "release --domain api", code: exit.Error, err: "found no argument; allowed: a descriptor whose last entry names a holder"},
-		{args: "release worker=pool,job=1", code: exit.Error, err: "found no --domain; ratelimitd release needs it."},
-		{args: `release --domain "" worker=pool,job=1`, code: exit.Error, err: "answers InvalidArgument: domain is empty"},
-		{args: "release --domain api --cost 5 worker=pool,job=1", code: exit.Error, err: "flag --cost: ratelimitd release has no such flag; ratelimitd explain has it"},
+		{args: "release --domain api worker=pool,job=", code: cmdline.ExitError, err: "descriptors[0].entries[1].value: found an empty text"},
+		{args: "release --domain api", code: cmdline.ExitError, err: "found no argument; allowed: a descriptor whose last entry names a holder"},
+		{args: "release worker=pool,job=1", code: cmdline.ExitError, err: "found no --domain; ratelimitd release needs it."},
+		{args: `release --domain "" worker=pool,job=1`, code: cmdline.ExitError, err: "answers InvalidArgument: domain is empty"},
+		{args: "release --domain api --cost 5 worker=pool,job=1", code: cmdline.ExitError, err: "flag --cost: ratelimitd release has no such flag; ratelimitd explain has it"},
 	})
 }
 
@@ -149,7 +149,7 @@ func TestLateReleaseSaysSo(t *testing.T) {
 	d.Take("worker=pool,job=1")
 	d.Clock.Move(90 * time.Minute)
 	out, stderr, code := clitest.Run(t, "", "ratelimitd", "release", "--address", d.Server.Address("grpc"), "--domain", "api", "worker=pool,job=1")
-	if code != exit.Error || stderr != "" || out != "too late  worker=pool,job=1  jobs: its slot had lapsed before, when its hold ended; 3 left\n" {
+	if code != cmdline.ExitError || stderr != "" || out != "too late  worker=pool,job=1  jobs: its slot had lapsed before, when its hold ended; 3 left\n" {
 		t.Errorf("release exits with %d: %s%s", code, stderr, out)
 	}
 }

@@ -17,12 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
@@ -60,14 +57,14 @@ Exits with 4 if not every daemon answered.`,
   ratelimitd top api tenant --window 1h
   ratelimitd top api --by used --watch`,
 		Args:              cobra.MaximumNArgs(2),
-		ValidArgsFunction: completeFirst(complete.Domain(load)),
+		ValidArgsFunction: completeFirst(dial.CompleteDomain(load)),
 	}
 	fs := cmd.Flags()
-	flags.BindWord(cmd, &q.window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}, "window", "span of time that ends now: 1m, 15m or 1h")
-	flags.BindWord(cmd, &q.by, []string{top.Denied.String(), top.Used.String()}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
-	fs.Var(flags.Number(&q.rows, 1, top.MaxRows), "rows", "how many subjects")
+	cmdline.BindWord(cmd, &q.window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}, "window", "span of time that ends now: 1m, 15m or 1h")
+	cmdline.BindWord(cmd, &q.by, []string{top.Denied.String(), top.Used.String()}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
+	fs.Var(cmdline.Number(&q.rows, 1, top.MaxRows), "rows", "how many subjects")
 	fs.BoolVar(&q.watch, "watch", false, "show it again every 2 s; on a terminal in place, until q")
-	jsonline.Bind(fs, &q.asJSON, "each answer")
+	terminal.BindJSON(fs, &q.asJSON, "each answer")
 	q.to.Bind(fs)
 	cmd.RunE = q.run
 	return cmd
@@ -104,7 +101,7 @@ func (q *topQuery) showAgain(cmd *cobra.Command, to terminal.Screen, a dial.Admi
 }
 
 // completeFirst completes the first argument, and no other.
-func completeFirst(with flags.Completion) flags.Completion {
+func completeFirst(with cmdline.Completion) cmdline.Completion {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -131,7 +128,7 @@ func betweenAnswers(out io.Writer, asJSON bool) string {
 func again(ctx context.Context, every time.Duration, between string, show func(ctx context.Context, before string) error) error {
 	for before := ""; ; before = between {
 		err := show(ctx, before)
-		var code exit.Code
+		var code cmdline.ExitCode
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -154,7 +151,7 @@ func (q *topQuery) show(ctx context.Context, to terminal.Screen, a dial.Admin, r
 	}
 	out := bytes.NewBufferString(before)
 	if q.asJSON {
-		err = jsonline.Message(out, r)
+		err = terminal.WriteMessage(out, r)
 	} else {
 		err = printTop(terminal.TableAt(out, to.Width), r, q.by, q.window)
 		out.WriteString(to.Hint)
@@ -166,7 +163,7 @@ func (q *topQuery) show(ctx context.Context, to terminal.Screen, a dial.Admin, r
 		return err
 	}
 	if isWhole := tellMissing(to.Err, r); !isWhole {
-		return exit.Code(exit.Pending)
+		return cmdline.ExitCode(cmdline.ExitPending)
 	}
 	return nil
 }
@@ -182,7 +179,7 @@ func printTop(out io.Writer, r *adminv1.TopResponse, by, window string) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "COUNT\tERROR\tSHARE\tDOMAIN\tRULE\tSUBJECT")
 	for _, s := range r.GetSubjects() {
-		subject := subjecttext.Word(s.GetEntries())
+		subject := assigntext.EntriesWord(s.GetEntries())
 		if s.GetCut() {
 			subject += "..."
 		}

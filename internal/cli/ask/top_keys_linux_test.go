@@ -8,7 +8,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/cli"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminaltest"
 )
 
 // q ends what is watched, and so does what ends any program; the terminal is then as it
@@ -17,7 +16,7 @@ func TestKeysEndWhatIsWatched(t *testing.T) {
 	t.Setenv("COLUMNS", "")
 	f := clitest.StartFakeAdmin(t)
 	for name, press := range map[string]string{"q": "q", "Ctrl-C": "\x03", "Ctrl-D": "\x04", "others, then Q": "xyz\rQ", "a context": ""} {
-		p := terminaltest.Open(t)
+		p := clitest.OpenTerminal(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan int)
 		go func() {

@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -25,7 +25,7 @@ func TestTopAsDocumented(t *testing.T) {
 	clitest.StartDaemon(t, clitest.Blocks(t, "../../../docs/steer.md", "yaml")[0], tokens)
 	t.Setenv(dial.TokenVariable, "secret")
 	for subject, times := range map[string]int{"tenant=mallory": 3, "tenant=acme": 2} {
-		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "query", "--domain", "api", "--cost", "1000000", "--count", fmt.Sprint(times), subject); code != exit.Denied {
+		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "query", "--domain", "api", "--cost", "1000000", "--count", fmt.Sprint(times), subject); code != cmdline.ExitDenied {
 			t.Fatalf("query exits with %d: %s", code, stderr)
 		}
 	}
@@ -59,7 +59,7 @@ func TestTopAsDocumented(t *testing.T) {
 		"api a b":          "found 3 arguments; allowed: at most 2",
 		"api --rows 1000 ": "allowed: a whole number from 1 to 500",
 	} {
-		if _, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd", "top"}, strings.Fields(args)...)...); code != exit.Error || !strings.Contains(stderr, said) {
+		if _, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd", "top"}, strings.Fields(args)...)...); code != cmdline.ExitError || !strings.Contains(stderr, said) {
 			t.Errorf("top %s exits with %d: %s", args, code, stderr)
 		}
 	}
@@ -70,7 +70,7 @@ func TestTopSaysWhatIsMissing(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	f.Pending = []*adminv1.Daemon{{Id: "1", Address: "web-1:8081"}, {Id: "2\x1b[2J"}}
 	out, stderr, code := f.Run(t, "top")
-	if code != exit.Pending || stderr != "what these counted is not in it, since they did not answer: web-1:8081, 2\\u{1b}[2J\n" {
+	if code != cmdline.ExitPending || stderr != "what these counted is not in it, since they did not answer: web-1:8081, 2\\u{1b}[2J\n" {
 		t.Errorf("exits with %d: %s", code, stderr)
 	}
 	if want := "denied in the last 1m (0s of it so far), by 2 daemons: 50 in all\nCOUNT  ERROR  SHARE  DOMAIN  RULE  SUBJECT\n" +
@@ -134,9 +134,9 @@ func TestTopSubjectsArePasted(t *testing.T) {
 	t.Setenv(dial.TokenVariable, "secret")
 	sent := map[string]bool{}
 	for _, value := range []string{"a", "a,b", `it's "x"`, "$(id);\x1b[2J\u202e", `\`} {
-		subject := subjecttext.Format([]*ratelimitv1.Entry{{Key: "user", Value: value}})
+		subject := assigntext.FormatEntries([]*ratelimitv1.Entry{{Key: "user", Value: value}})
 		sent[subject] = true
-		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "query", "--domain", "d", subject); code != exit.Denied {
+		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "query", "--domain", "d", subject); code != cmdline.ExitDenied {
 			t.Fatalf("query of %q exits with %d: %s", subject, code, stderr)
 		}
 	}

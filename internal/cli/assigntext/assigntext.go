@@ -1,6 +1,6 @@
-// Package assigntext reads and writes assignments the way people do: in words, as the
-// numbers of a flag, and as rows of a file. It checks them before any daemon is asked. It
-// imports assignmsg, subjecttext, moment, and the values of flags.
+// Package assigntext reads and writes subjects, moments and assignments the way people do:
+// in words, in flags, and as rows of a file. It checks assignments before any daemon is
+// asked. It imports assignmsg, cmdline, spelling and the limits files' periods.
 package assigntext
 
 import (
@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -57,7 +56,7 @@ func Describe(a *adminv1.Assignment, now time.Time) string {
 }
 
 func untilText(at *timestamppb.Timestamp, now time.Time) string {
-	return "until " + moment.Short(at.AsTime(), now)
+	return "until " + ShortMoment(at.AsTime(), now)
 }
 
 // layerText describes the parts of a layer, and why it was made.

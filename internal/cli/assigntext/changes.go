@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -60,7 +59,7 @@ func (c *Changes) Next() (Change, []RowError, error) {
 		change.Rows++
 		if row.Until == nil {
 			wrong = append(wrong, RowError{Line: row.Line, Column: 1, Text: fmt.Sprintf("found %s again without until, the first is on line %d; allowed: each once, and below it rows with until",
-				subjecttext.Text(row.GetDomain(), row.GetEntries()), change.Line)})
+				SubjectText(row.GetDomain(), row.GetEntries()), change.Line)})
 		}
 		bad = append(bad, wrong...)
 		c.addLayer(&change, row.Assignment)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -106,11 +106,11 @@ func cutUnescaped(text string, c byte) (before, after string, found bool) {
 }
 
 // NumbersValue is the value of a flag that may be repeated, once for each limit.
-func NumbersValue(to *[]*adminv1.AssignedNumbers) flags.Value {
-	return flags.Value{Kind: "numbers", May: AllowedNumbers, Read: func(text string) error {
+func NumbersValue(to *[]*adminv1.AssignedNumbers) cmdline.Value {
+	return cmdline.Value{Kind: "numbers", May: AllowedNumbers, Read: func(text string) error {
 		n, err := parseNumbers(text)
 		if err != nil {
-			return flags.Told{Err: err}
+			return cmdline.Told{Err: err}
 		}
 		*to = append(*to, n)
 		return nil
@@ -118,10 +118,10 @@ func NumbersValue(to *[]*adminv1.AssignedNumbers) flags.Value {
 }
 
 // LimitValue is the value of a flag that names a limit and may be repeated.
-func LimitValue(to *[]string) flags.Value {
-	return flags.Value{Kind: "name", May: "the name of a limit, such as month", Read: func(text string) error {
+func LimitValue(to *[]string) cmdline.Value {
+	return cmdline.Value{Kind: "name", May: "the name of a limit, such as month", Read: func(text string) error {
 		if _, _, hasNumbers := cutUnescaped(text, '='); hasNumbers {
-			return flags.ErrNotAllowed
+			return cmdline.ErrNotAllowed
 		}
 		*to = append(*to, spelling.ParsePart(text))
 		return nil

@@ -16,8 +16,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -190,7 +188,7 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 	case "domain":
 		a.Domain = spelling.Unescape(field)
 	case "entries":
-		a.Entries, err = subjecttext.Parse(field)
+		a.Entries, err = ParseEntries(field)
 	case "plan":
 		a.Plan = spelling.Unescape(field)
 	case "limits":
@@ -205,7 +203,7 @@ func setColumn(a *adminv1.Assignment, column, field string) (err error) {
 		a.Blocked, err = parseBool(field)
 	case "until":
 		var at time.Time
-		if at, err = moment.Parse(field); err == nil {
+		if at, err = ParseMoment(field); err == nil {
 			a.Until = timestamppb.New(at)
 		}
 	case "reason":

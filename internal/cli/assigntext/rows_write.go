@@ -6,9 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -28,7 +26,7 @@ func WriteCSV(out io.Writer, page []*adminv1.Assignment, first bool) error {
 			}
 		}
 		for _, t := range a.GetTemporary() {
-			if err := w.Write(csvFields(a, t, t.GetUntil().AsTime().Format(moment.Layout))); err != nil {
+			if err := w.Write(csvFields(a, t, t.GetUntil().AsTime().Format(MomentLayout))); err != nil {
 				return err
 			}
 		}
@@ -41,7 +39,7 @@ func WriteCSV(out io.Writer, page []*adminv1.Assignment, first bool) error {
 func csvFields(a *adminv1.Assignment, l layer, until string) []string {
 	flag := map[bool]string{true: "true"}
 	return []string{
-		spelling.Escape(a.GetDomain()), subjecttext.Format(a.GetEntries()), spelling.Escape(l.GetPlan()), formatNumbers(l.GetNumbers()),
+		spelling.Escape(a.GetDomain()), FormatEntries(a.GetEntries()), spelling.Escape(l.GetPlan()), formatNumbers(l.GetNumbers()),
 		spelling.Escape(l.GetCalendar().GetStarts()), spelling.Escape(l.GetCalendar().GetTimeZone()),
 		flag[l.GetUnlimited()], flag[l.GetBlocked()], until, spelling.Escape(l.GetReason()),
 	}
@@ -53,7 +51,7 @@ func WriteLines(out io.Writer, page []*adminv1.Assignment) error {
 	for _, a := range page {
 		a = proto.CloneOf(a)
 		forget(a)
-		if err := jsonline.Message(out, a); err != nil {
+		if err := terminal.WriteMessage(out, a); err != nil {
 			return err
 		}
 	}

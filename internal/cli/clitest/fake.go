@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -92,7 +92,7 @@ func (f *FakeAdmin) RunInput(t *testing.T, input string, args ...string) (stdout
 
 // KeyOf returns the key of a subject in Assignments.
 func KeyOf(domain string, entries []*ratelimitv1.Entry) string {
-	return domain + "\x00" + subjecttext.Format(entries)
+	return domain + "\x00" + assigntext.FormatEntries(entries)
 }
 
 func (f *FakeAdmin) PutAssignments(_ context.Context, r *adminv1.PutAssignmentsRequest) (*adminv1.PutAssignmentsResponse, error) {

@@ -1,6 +1,6 @@
-// Package cmdline says what is wrong with a command line: what was found, what is
-// allowed, and what was probably meant. It imports the values of flags, and the settings,
-// for similar names.
+// Package cmdline contains what command lines have in common: values of flags, exit codes,
+// and what is wrong with a command line: what was found, what is allowed, and what was
+// probably meant. It imports the settings, for similar names.
 package cmdline
 
 import (
@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
@@ -25,7 +24,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	var lacking *pflag.ValueRequiredError
 	var invalid *pflag.InvalidValueError
 	var syntax *pflag.InvalidSyntaxError
-	var told flags.Told
+	var told Told
 	switch {
 	case errors.As(err, &unknown):
 		shown := "--" + unknown.GetSpecifiedName()

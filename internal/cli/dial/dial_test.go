@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
@@ -20,7 +20,7 @@ func TestADaemonThatHangsHasNotAnswered(t *testing.T) {
 	defer l.Close()
 	f := &clitest.FakeAdmin{Address: l.Addr().String()}
 	_, stderr, code := f.Run(t, "assignments", "--timeout", "10ms")
-	if want := f.Address + " has not answered within --timeout: "; code != exit.Error || !strings.Contains(stderr, want) {
+	if want := f.Address + " has not answered within --timeout: "; code != cmdline.ExitError || !strings.Contains(stderr, want) {
 		t.Errorf("exits with %d: %s", code, stderr)
 	}
 }
@@ -34,7 +34,7 @@ func TestTokenGoesWithEachCall(t *testing.T) {
 	if _, _, code := f.Run(t, "audit", "--token-file", filetest.Write(t, t.TempDir(), "token", "from-file\n")); code != 0 || f.Token != "Bearer from-file" {
 		t.Errorf("audit exits with %d and sends %q", code, f.Token)
 	}
-	if _, stderr, code := f.Run(t, "audit", "--token-file", filetest.Write(t, t.TempDir(), "token", "\n")); code != exit.Error || !strings.Contains(stderr, "does not hold one line with a token") {
+	if _, stderr, code := f.Run(t, "audit", "--token-file", filetest.Write(t, t.TempDir(), "token", "\n")); code != cmdline.ExitError || !strings.Contains(stderr, "does not hold one line with a token") {
 		t.Errorf("audit with an empty file exits with %d: %s", code, stderr)
 	}
 }
@@ -44,12 +44,12 @@ func TestUnreachableDaemonIsAdvisedOn(t *testing.T) {
 		"assignments --admin-address 127.0.0.1:1", "explain --admin-address 127.0.0.1:1 --domain api a=b", "health --address 127.0.0.1:1",
 	} {
 		_, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd"}, strings.Fields(args)...)...)
-		if code != exit.Error || !strings.Contains(stderr, "127.0.0.1:1 cannot be reached") || !strings.Contains(stderr, "start a daemon there (ratelimitd serve --limits-path FOLDER)") {
+		if code != cmdline.ExitError || !strings.Contains(stderr, "127.0.0.1:1 cannot be reached") || !strings.Contains(stderr, "start a daemon there (ratelimitd serve --limits-path FOLDER)") {
 			t.Errorf("%s exits with %d: %s", args, code, stderr)
 		}
 	}
 	f := clitest.StartFakeAdmin(t)
-	if _, stderr, code := f.Run(t, "audit", "--tls"); code != exit.Error || !strings.Contains(stderr, "\nthe port speaks no TLS: leave out the --tls flags\n") {
+	if _, stderr, code := f.Run(t, "audit", "--tls"); code != cmdline.ExitError || !strings.Contains(stderr, "\nthe port speaks no TLS: leave out the --tls flags\n") {
 		t.Errorf("--tls to a port without exits with %d: %s", code, stderr)
 	}
 	t.Setenv("RATELIMITD_ADMIN_ADDRESS", "")

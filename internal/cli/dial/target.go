@@ -1,6 +1,7 @@
 // Package dial reaches a running daemon: by flags that say where it is, with TLS and a
-// token, and with errors that say what to do. It imports the settings, and where daemons
-// with them listen, and the terminal.
+// token, and with errors that say what to do. It also completes, in a shell, what the
+// daemon knows. It imports the settings, and where daemons with them listen, assigntext
+// and the terminal.
 package dial
 
 import (
@@ -16,7 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
@@ -90,7 +91,7 @@ func (t *Target) Bind(fs *pflag.FlagSet) {
 	}
 	fs.StringVar(&t.address, t.port.flag, "", where+" (default: where a daemon with this environment listens)")
 	if t.port.flag == adminPort.flag {
-		fs.Var(flags.Wait(&t.timeout), "timeout", "how long to wait for each answer")
+		fs.Var(cmdline.Wait(&t.timeout), "timeout", "how long to wait for each answer")
 	}
 	fs.StringVar(&t.tokenFile, "token-file", "", "file of the token that the daemon asks for (default: the variable "+TokenVariable+")")
 	fs.BoolVar(&t.tls, "tls", false, "use TLS; the other --tls flags imply it")

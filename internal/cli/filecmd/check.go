@@ -11,8 +11,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
@@ -153,11 +151,11 @@ func (c *check) run(cmd *cobra.Command, paths []string) error {
 	}
 	if len(errs) > 0 {
 		if c.json {
-			if err := jsonline.Value(cmd.OutOrStdout(), found); err != nil {
+			if err := terminal.WriteValue(cmd.OutOrStdout(), found); err != nil {
 				return err
 			}
 		}
-		return exit.Code(exit.Error)
+		return cmdline.ExitCode(cmdline.ExitError)
 	}
 	return c.show(cmd, found, rules, endpoints)
 }
@@ -178,7 +176,7 @@ func (c *check) show(cmd *cobra.Command, found checked, rules *rules.Set, endpoi
 		return showTables(terminal.Table(cmd.OutOrStdout()), rules, endpoints)
 	}
 	found.addRules(rules)
-	return jsonline.Value(cmd.OutOrStdout(), found)
+	return terminal.WriteValue(cmd.OutOrStdout(), found)
 }
 
 // endpoints loads the file for forward auth; nil without one. Its own errors are returned
@@ -262,7 +260,7 @@ func (c *check) showDiff(cmd *cobra.Command, paths []string) error {
 		return err
 	}
 	if len(beforeErrs)+len(afterErrs) > 0 {
-		return exit.Code(exit.Error)
+		return cmdline.ExitCode(cmdline.ExitError)
 	}
 	differences := diff.Between(before, after)
 	if c.json {
@@ -271,7 +269,7 @@ func (c *check) showDiff(cmd *cobra.Command, paths []string) error {
 		err = writeDifferences(terminal.Table(cmd.OutOrStdout()), differences)
 	}
 	if err == nil && len(differences) > 0 {
-		return exit.Code(exit.Different)
+		return cmdline.ExitCode(cmdline.ExitDifferent)
 	}
 	return err
 }
@@ -285,7 +283,7 @@ func (c *check) load(paths []string) (*rules.Set, yamlfile.Errors, error) {
 
 func writeDifferencesJSON(out io.Writer, differences []diff.Difference) error {
 	for _, d := range differences {
-		if err := jsonline.Value(out, d); err != nil {
+		if err := terminal.WriteValue(out, d); err != nil {
 			return err
 		}
 	}

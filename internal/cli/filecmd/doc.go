@@ -1,3 +1,3 @@
 // Package filecmd contains the commands that read or write files of a daemon, without
-// needing one: check and token. It imports the limits files and access.
+// needing one: check, token and replay. It imports the limits files, access and replay.
 package filecmd

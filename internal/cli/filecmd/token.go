@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -63,10 +63,10 @@ Only the token is on standard output, everything else on standard error.`,
 	fs.StringVar(&t.config, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings, which name the tokens file")
 	fs.BoolVar(&t.add, "add", false, "add a token to those that the name has")
 	fs.BoolVar(&t.replace, "replace", false, "replace the token that the name has")
-	jsonline.Bind(fs, &t.json, "the token, its name, role and file")
+	terminal.BindJSON(fs, &t.json, "the token, its name, role and file")
 	cmd.MarkFlagsMutuallyExclusive("add", "replace")
-	flags.Complete(cmd, "role", func(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		return flags.StartingWith(access.RoleNames(), toComplete), cobra.ShellCompDirectiveNoFileComp
+	cmdline.Complete(cmd, "role", func(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		return cmdline.StartingWith(access.RoleNames(), toComplete), cobra.ShellCompDirectiveNoFileComp
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		t.name = args[0]
@@ -138,7 +138,7 @@ func (t *newToken) run(out, notes io.Writer) error {
 		return fmt.Errorf("the tokens file: %w", err)
 	}
 	if t.json {
-		err = jsonline.Value(out, struct {
+		err = terminal.WriteValue(out, struct {
 			Name  string `json:"name"`
 			Role  string `json:"role"`
 			Token string `json:"token"`

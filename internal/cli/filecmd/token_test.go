@@ -10,8 +10,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 )
 
 // A token that the command makes opens the daemon's admin API, from the start and, once
@@ -59,7 +59,7 @@ func TestTokenCommandRefuses(t *testing.T) {
 		"a --role viewer --tokens-file .":                "is no file",
 	} {
 		out, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd", "token"}, strings.Fields(args)...)...)
-		if code != exit.Error || out != "" || !strings.Contains(stderr, want) {
+		if code != cmdline.ExitError || out != "" || !strings.Contains(stderr, want) {
 			t.Errorf("token %s exits with %d: %q %s\nwant %s", args, code, out, stderr, want)
 		}
 	}
@@ -100,7 +100,7 @@ func TestTokenCommandRotates(t *testing.T) {
 	}
 	var stderr strings.Builder
 	code := cli.Run(t.Context(), "", []string{"ratelimitd", "token", "pipe", "--role", "viewer", "--tokens-file", "tokens.yaml"}, strings.NewReader(""), closedPipe{}, &stderr)
-	if code != exit.Error || !strings.Contains(stderr.String(), "it is lost") || !strings.Contains(stderr.String(), "--replace") {
+	if code != cmdline.ExitError || !strings.Contains(stderr.String(), "it is lost") || !strings.Contains(stderr.String(), "--replace") {
 		t.Errorf("without somebody who reads it, it exits with %d: %s", code, stderr.String())
 	}
 }

@@ -10,10 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -68,7 +66,7 @@ are named, all are counted, and they do not change the exit code.
     --time-zone Europe/Berlin
   ratelimitd assign --domain api tenant=monitoring --unlimited --only
   ratelimitd assign --from customers.csv --dry-run`,
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
 	c.bind(cmd, load)
 	cmd.RunE = c.run
@@ -79,14 +77,14 @@ are named, all are counted, and they do not change the exit code.
 func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	fs := cmd.Flags()
 	fs.StringVar(&c.given.Domain, "domain", "", "domain of the limits; with --from, of rows that name none")
-	flags.Complete(cmd, "domain", complete.Domain(load))
+	cmdline.Complete(cmd, "domain", dial.CompleteDomain(load))
 	fs.StringVar(&c.given.Plan, "plan", "", "the plan")
-	flags.Complete(cmd, "plan", complete.Plan(load))
+	cmdline.Complete(cmd, "plan", dial.CompletePlan(load))
 	fs.Var(assigntext.NumbersValue(&c.given.Numbers), "limit", "numbers in place of those of a limit, "+assigntext.AllowedNumbers+"; may come several times")
-	flags.Complete(cmd, "limit", complete.Limit(load, "="))
+	cmdline.Complete(cmd, "limit", dial.CompleteLimit(load, "="))
 	fs.StringVar(&c.calendar.Starts, "starts", "", "where windows by calendar begin: "+bucket.AllowedStarts(bucket.NoCalendar))
 	fs.StringVar(&c.calendar.TimeZone, "time-zone", "", "time zone of windows by calendar, such as Europe/Berlin")
-	flags.Complete(cmd, "time-zone", cobra.FixedCompletions(zone.Names(), cobra.ShellCompDirectiveNoFileComp))
+	cmdline.Complete(cmd, "time-zone", cobra.FixedCompletions(zone.Names(), cobra.ShellCompDirectiveNoFileComp))
 	fs.BoolVar(&c.given.Unlimited, "unlimited", false, "no limit")
 	fs.BoolVar(&c.only, "only", false, "remove everything not named, except a block and what has an end")
 	bindEnd(cmd, &c.ends)
@@ -94,7 +92,7 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	bindForce(fs, &c.force, "do it though it would do nothing for anybody")
 	fs.StringVar(&c.rows.path, "from", "", "file of assignments, or - for standard input")
 	fs.BoolVar(&c.rows.dryRun, "dry-run", false, "say what would change, and change nothing")
-	jsonline.Bind(fs, &c.asJSON, "each change, or with --from the summary,")
+	terminal.BindJSON(fs, &c.asJSON, "each change, or with --from the summary,")
 	c.to.Bind(fs)
 	for _, alone := range []string{"plan", "limit", "starts", "time-zone", "unlimited", "only", "until", "for", "reason", "force"} {
 		cmd.MarkFlagsMutuallyExclusive("from", alone)

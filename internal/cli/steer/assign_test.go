@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 )
 
 func TestAssignAndUnassign(t *testing.T) {
@@ -102,7 +102,7 @@ func TestUndo(t *testing.T) {
 		}
 	}
 	out, stderr, code := f.Run(t, "undo", "--domain", "api", "tenant=nobody")
-	if code != exit.Error || out != "refused    tenant=nobody of api: there is no record of a change, so there is none to undo\n" || stderr != "" {
+	if code != cmdline.ExitError || out != "refused    tenant=nobody of api: there is no record of a change, so there is none to undo\n" || stderr != "" {
 		t.Errorf("exits with %d: %s%s", code, stderr, out)
 	}
 }
@@ -117,7 +117,7 @@ func TestFlagsSayWhatIsWrongWithTheirValues(t *testing.T) {
 		"assign --limit month=5/3": `flag --limit: found "month=5/3", where the period is 3 without a unit ("3s" would be seconds); allowed: [NAME=]`,
 	} {
 		_, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd"}, strings.Fields(args)...)...)
-		if code != exit.Error || !strings.HasPrefix(stderr, "ratelimitd: "+want) {
+		if code != cmdline.ExitError || !strings.HasPrefix(stderr, "ratelimitd: "+want) {
 			t.Errorf("%s exits with %d: %q, want %q", args, code, stderr, want)
 		}
 	}
@@ -148,7 +148,7 @@ func TestUnassignEndsTheNamedParts(t *testing.T) {
 func TestUnassignTakesNoNameOfAPlan(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	_, stderr, code := f.Run(t, "unassign", "--domain", "api", "tenant=acme", "--plan", "pro")
-	if code != exit.Error || !strings.Contains(stderr, `found "pro"; allowed: KEY=VALUE[,KEY=VALUE] and so on. --plan names no plan here`) || len(f.Batches) > 0 {
+	if code != cmdline.ExitError || !strings.Contains(stderr, `found "pro"; allowed: KEY=VALUE[,KEY=VALUE] and so on. --plan names no plan here`) || len(f.Batches) > 0 {
 		t.Errorf("exits with %d: %s", code, stderr)
 	}
 }
@@ -217,7 +217,7 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 		{"assignments --export xml", `flag --export: found "xml"; allowed: csv or jsonl`},
 	} {
 		_, stderr, code := f.Run(t, strings.Fields(c.args)...)
-		if code != exit.Error || !strings.Contains(stderr, c.want) {
+		if code != cmdline.ExitError || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s exits with %d: %q, want %q", c.args, code, stderr, c.want)
 		}
 	}
@@ -230,7 +230,7 @@ func TestWhatRedisRefusedIsToldAsRefused(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	f.Refused = "pro"
 	out, stderr, code := f.Run(t, "assign", "--domain", "api", "tenant=acme", "--plan", "pro")
-	if code != exit.Error || out != "failed     tenant=acme of api: refused by Redis, nothing was changed: READONLY You can't write\n" || stderr != "" {
+	if code != cmdline.ExitError || out != "failed     tenant=acme of api: refused by Redis, nothing was changed: READONLY You can't write\n" || stderr != "" {
 		t.Errorf("exits with %d: %q\n%s", code, stderr, out)
 	}
 }

@@ -3,11 +3,9 @@ package steer
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -28,14 +26,14 @@ descriptors, perhaps because of a misspelt key, the block is refused, unless
 ` + inForce,
 		Example: `  ratelimitd block --domain api tenant=acme --for 24h --reason "scraping"
   ratelimitd block --domain login address=192.0.2.7 --until 2026-12-31`,
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
-	complete.BindDomain(cmd, &given.Domain, load)
+	dial.BindDomain(cmd, &given.Domain, load)
 	bindEnd(cmd, &ends)
 	bindReason(cmd, &given.Reason)
 	bindForce(cmd.Flags(), &force, "do it though no rule is for such descriptors")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
-	jsonline.Bind(cmd.Flags(), &asJSON, "each change")
+	terminal.BindJSON(cmd.Flags(), &asJSON, "each change")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, how: asking{dryRun: dryRun, strict: !force}, asJSON: asJSON, send: sendPatches})
@@ -54,13 +52,13 @@ func unblockCommand(load dial.Loader) *cobra.Command {
 to them applies again, or the limits files do.
 ` + inForce,
 		Example:           `  ratelimitd unblock --domain api tenant=acme --reason "they have stopped"`,
-		Args:              cmdline.AtLeastOne(subjecttext.Argument),
-		ValidArgsFunction: complete.Entries(load),
+		Args:              cmdline.AtLeastOne(assigntext.SubjectArgument),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
-	complete.BindDomain(cmd, &r.domain, load)
+	dial.BindDomain(cmd, &r.domain, load)
 	bindReason(cmd, &r.reason)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
-	jsonline.Bind(cmd.Flags(), &asJSON, "each change")
+	terminal.BindJSON(cmd.Flags(), &asJSON, "each change")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return r.removeOf(cmd, &to, args, &changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: asJSON, how: asking{dryRun: dryRun}})

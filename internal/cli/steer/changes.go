@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -60,7 +58,7 @@ type unreadError struct{ error }
 func patchesOf(args []string, change func(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch) ([]*adminv1.AssignmentPatch, error) {
 	var patches []*adminv1.AssignmentPatch
 	for _, arg := range args {
-		entries, err := subjecttext.Parse(arg)
+		entries, err := assigntext.ParseEntries(arg)
 		if err != nil {
 			return nil, unreadError{err}
 		}
@@ -104,7 +102,7 @@ func (t *changes) change(ctx context.Context, a dial.Admin, patches []*adminv1.A
 			return err
 		}
 		for _, note := range assigntext.Beside(set, c.GetAfter(), time.Now()) {
-			fmt.Fprintln(t.err, spelling.Visible(subjecttext.Text(set.GetDomain(), set.GetEntries())+": "+note))
+			fmt.Fprintln(t.err, spelling.Visible(assigntext.SubjectText(set.GetDomain(), set.GetEntries())+": "+note))
 		}
 	}
 	return t.end()
@@ -116,7 +114,7 @@ func (t *changes) print(domain string, entries []*ratelimitv1.Entry, c *adminv1.
 	t.failed = t.failed || !done
 	t.forceable = t.forceable || !done && len(c.GetWarnings()) > 0
 	if t.asJSON {
-		return jsonline.Message(t.out, c)
+		return terminal.WriteMessage(t.out, c)
 	}
 	text := changeText(domain, entries, c, time.Now())
 	if t.how.dryRun {
@@ -126,7 +124,7 @@ func (t *changes) print(domain string, entries []*ratelimitv1.Entry, c *adminv1.
 		text = strings.Join(append([]string{text}, c.GetWarnings()[1:]...), "; ") // the first is its error
 	}
 	if done {
-		printWarnings(t.err, subjecttext.Text(domain, entries), c.GetWarnings())
+		printWarnings(t.err, assigntext.SubjectText(domain, entries), c.GetWarnings())
 	}
 	if _, err := fmt.Fprintln(terminal.Table(t.out), spelling.Visible(text)); err != nil || !hasReplaced(c.GetOutcome()) {
 		return err
@@ -159,7 +157,7 @@ func endWith(to io.Writer, isForceable, hasFailed bool) error {
 		fmt.Fprintln(to, useForce)
 	}
 	if hasFailed {
-		return exit.Code(exit.Error)
+		return cmdline.ExitCode(cmdline.ExitError)
 	}
 	return nil
 }

@@ -13,10 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -85,7 +83,7 @@ func (i *importer) run(cmd *cobra.Command, a dial.Admin) error {
 	case stopped != nil:
 		return fmt.Errorf("%w\nno row after these was made; run it again: rows that are in force already stay as they are", stopped)
 	case i.sum.Failed > 0:
-		return exit.Code(exit.Error)
+		return cmdline.ExitCode(cmdline.ExitError)
 	}
 	return nil
 }
@@ -144,7 +142,7 @@ func (i *importer) check(c *assigntext.Change, wrong []assigntext.RowError) bool
 }
 
 func subjectOf(c *assigntext.Change) string {
-	return subjecttext.Text(c.Assignment.GetDomain(), c.Assignment.GetEntries())
+	return assigntext.SubjectText(c.Assignment.GetDomain(), c.Assignment.GetEntries())
 }
 
 // send makes changes in one call. Its error says that the store, or the daemon, does not
@@ -221,7 +219,7 @@ func (i *importer) count(of *assigntext.Change, c *adminv1.AssignmentChange) {
 // summarize prints the results for the rows.
 func (i *importer) summarize(out io.Writer) error {
 	if i.asJSON {
-		return jsonline.Value(out, i.sum)
+		return terminal.WriteValue(out, i.sum)
 	}
 	would := ""
 	if i.dryRun {

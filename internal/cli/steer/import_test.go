@@ -9,15 +9,14 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/rowstest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 func TestImportIsIdempotent(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
-	file := filetest.Write(t, t.TempDir(), "customers.csv", rowstest.Customers)
+	file := filetest.Write(t, t.TempDir(), "customers.csv", clitest.Customers)
 	for _, c := range []struct{ args, want string }{
 		{"--dry-run", "6 rows of 4 subjects: would be 4 created, 0 replaced, 0 unchanged\n"},
 		{"", "6 rows of 4 subjects: 4 created, 0 replaced, 0 unchanged\n"},
@@ -120,11 +119,11 @@ standard input:12:15: limits: found "month=0.5", where "0.5" are no requests fro
 			args, would, made = append(args, "--dry-run"), "would be ", 0
 		}
 		out, stderr, code := f.RunInput(t, text, args...)
-		if code != exit.Error || out != "11 rows of 9 subjects: "+would+"2 created, 0 replaced, 0 unchanged, 7 failed\n" || stderr != want || len(f.Assignments) != made {
+		if code != cmdline.ExitError || out != "11 rows of 9 subjects: "+would+"2 created, 0 replaced, 0 unchanged, 7 failed\n" || stderr != want || len(f.Assignments) != made {
 			t.Errorf("%s exits with %d: %s\n%s", args, code, out, stderr)
 		}
 	}
-	if _, stderr, code := f.RunInput(t, "", "assign", "--from", "."); code != exit.Error || !strings.Contains(stderr, "is a directory") {
+	if _, stderr, code := f.RunInput(t, "", "assign", "--from", "."); code != cmdline.ExitError || !strings.Contains(stderr, "is a directory") {
 		t.Errorf("a folder exits with %d: %s", code, stderr)
 	}
 	for _, c := range []struct{ text, want string }{
@@ -147,7 +146,7 @@ standard input:12:15: limits: found "month=0.5", where "0.5" are no requests fro
 		{"domain,entries,plan,until\napi,a=b,pro,\napi,a=b,free,\n", "standard input:3:1: found a=b of api again without until, the first is on line 2; allowed: each once, and below it rows with until"},
 		{"domain,entries,plan,until\napi,a=b,pro,2254-12-31\napi,a=b,free,\n", "standard input:3:1: found a=b of api again without until"},
 	} {
-		if _, stderr, code := f.RunInput(t, c.text, "assign", "--from", "-"); code != exit.Error || !strings.Contains(stderr, c.want) {
+		if _, stderr, code := f.RunInput(t, c.text, "assign", "--from", "-"); code != cmdline.ExitError || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q exits with %d: %s", c.text, code, stderr)
 		}
 	}
@@ -177,7 +176,7 @@ func TestImportThatFailsInTheMiddle(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	f.FailAfter = 1
 	out, stderr, code := f.RunInput(t, clitest.ManyRows(150), "assign", "--from", "-")
-	if code != exit.Error || out != "128 rows: 64 created, 0 replaced, 0 unchanged, 64 may be in force or not\n" ||
+	if code != cmdline.ExitError || out != "128 rows: 64 created, 0 replaced, 0 unchanged, 64 may be in force or not\n" ||
 		!strings.Contains(stderr, "standard input, lines 66 to 129: ") || !strings.HasSuffix(stderr, again) {
 		t.Errorf("exits with %d: %s\n%s", code, out, stderr)
 	}
@@ -196,7 +195,7 @@ func TestImportThatFailsInTheMiddle(t *testing.T) {
 		c.set(f)
 		rows := strings.Replace(clitest.ManyRows(150), "\n", "\napi,tenant=odd,odd\n", 1)
 		out, stderr, code := f.RunInput(t, rows, "assign", "--from", "-")
-		if want := "standard input:2: tenant=odd of api: " + c.stderr; code != exit.Error || out != c.out || !strings.HasPrefix(stderr, want) || !strings.HasSuffix(stderr, again) {
+		if want := "standard input:2: tenant=odd of api: " + c.stderr; code != cmdline.ExitError || out != c.out || !strings.HasPrefix(stderr, want) || !strings.HasSuffix(stderr, again) {
 			t.Errorf("%s: exits with %d: %s\n%s", c.name, code, out, stderr)
 		}
 	}
@@ -206,7 +205,7 @@ func TestImportThatFailsInTheMiddle(t *testing.T) {
 func TestImportNamesRefusedRows(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	out, stderr, code := f.RunInput(t, "domain,entries,plan\napi,tenant=a,none-such\napi,tenant=b,pro\n", "assign", "--from", "-")
-	if code != exit.Error || out != "2 rows: 1 created, 0 replaced, 0 unchanged, 1 failed\n" ||
+	if code != cmdline.ExitError || out != "2 rows: 1 created, 0 replaced, 0 unchanged, 1 failed\n" ||
 		stderr != "standard input:2: tenant=a of api: refused: plan: found none-such; allowed: free, pro\n" {
 		t.Errorf("exits with %d: %s\n%s", code, out, stderr)
 	}
@@ -217,14 +216,14 @@ func TestExportIsReadBack(t *testing.T) {
 	for _, format := range []string{"csv", "jsonl"} {
 		t.Run(format, func(t *testing.T) {
 			f := clitest.StartFakeAdmin(t)
-			for _, a := range rowstest.Hostile() {
+			for _, a := range clitest.HostileAssignments() {
 				f.Make(t, a)
 			}
 			exported, stderr, code := f.Run(t, "assignments", "--export", format)
 			if code != 0 {
 				t.Fatalf("the export exits with %d: %s", code, stderr)
 			}
-			n := len(rowstest.Hostile())
+			n := len(clitest.HostileAssignments())
 			if out, stderr, code := f.RunInput(t, exported, "assign", "--from", "-"); code != 0 || !strings.HasSuffix(out, fmt.Sprintf(": 0 created, 0 replaced, %d unchanged\n", n)) {
 				t.Errorf("the import exits with %d: %s%s\n%s", code, out, stderr, exported)
 			}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -19,7 +18,7 @@ func outcomeText(o adminv1.ChangeOutcome) string {
 
 // changeText describes a change and its outcome.
 func changeText(domain string, entries []*ratelimitv1.Entry, c *adminv1.AssignmentChange, now time.Time) string {
-	return fmt.Sprintf("%-9s  %s: %s", outcomeText(c.GetOutcome()), subjecttext.Text(domain, entries), resultText(c, now))
+	return fmt.Sprintf("%-9s  %s: %s", outcomeText(c.GetOutcome()), assigntext.SubjectText(domain, entries), resultText(c, now))
 }
 
 // resultText says what is in force after a change, or why it was not made.

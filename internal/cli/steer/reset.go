@@ -11,11 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -46,15 +42,15 @@ value frees all slots, and that of a holder frees only its own.
 ` + inForce,
 		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
   ratelimitd reset --domain api user=alice --limit day`,
-		Args:              cmdline.AtLeastOne(subjecttext.Argument),
-		ValidArgsFunction: complete.Entries(load),
+		Args:              cmdline.AtLeastOne(assigntext.SubjectArgument),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
-	complete.BindDomain(cmd, &r.domain, load)
+	dial.BindDomain(cmd, &r.domain, load)
 	cmd.Flags().StringVar(&r.limit, "limit", "", "name of the one limit to reset (default: all limits)")
-	flags.Complete(cmd, "limit", complete.Limit(load, ""))
+	cmdline.Complete(cmd, "limit", dial.CompleteLimit(load, ""))
 	bindReason(cmd, &r.reason)
 	bindForce(cmd.Flags(), &r.force, "do it though there is nothing to reset")
-	jsonline.Bind(cmd.Flags(), &r.asJSON, "each answer")
+	terminal.BindJSON(cmd.Flags(), &r.asJSON, "each answer")
 	r.to.Bind(cmd.Flags())
 	cmd.RunE = r.run
 	return cmd
@@ -67,7 +63,7 @@ func (r *resetting) run(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("limit") {
 			request.Limit = &r.limit
 		}
-		subject := subjecttext.Text(r.domain, entries)
+		subject := assigntext.SubjectText(r.domain, entries)
 		response, err := dial.Call(cmd.Context(), a, a.Reset, request)
 		if p.printRefused(subject, err) {
 			return nil
@@ -111,7 +107,7 @@ func (t *resets) printRefused(subject string, err error) bool {
 func (t *resets) print(subject string, r *adminv1.ResetResponse) error {
 	printWarnings(t.err, subject, r.GetWarnings())
 	if t.asJSON {
-		return jsonline.Message(t.out, r)
+		return terminal.WriteMessage(t.out, r)
 	}
 	text := fmt.Sprintf("reset  %s: %s", subject, assigntext.LimitNames(r.GetLimits()))
 	if len(r.GetLimits()) == 0 {

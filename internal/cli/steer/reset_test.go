@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
@@ -61,25 +61,25 @@ descriptors:
 		out, stderr string // how they begin
 		ends        string // how the second ends
 	}{
-		{args: "block --domain api tennant=mallory tenant=m", code: exit.Error, out: "refused    tennant=mallory of api: " + misspelt, ends: forced},
-		{args: "block --domain api tennant=mallory --json", code: exit.Error, out: `{"outcome":"CHANGE_OUTCOME_REFUSED","error":"no rule is for `, ends: forced},
-		{args: "block --domain api tennant=mallory --dry-run", code: exit.Error, out: "would be refused    tennant=mallory of api: " + misspelt, ends: forced},
+		{args: "block --domain api tennant=mallory tenant=m", code: cmdline.ExitError, out: "refused    tennant=mallory of api: " + misspelt, ends: forced},
+		{args: "block --domain api tennant=mallory --json", code: cmdline.ExitError, out: `{"outcome":"CHANGE_OUTCOME_REFUSED","error":"no rule is for `, ends: forced},
+		{args: "block --domain api tennant=mallory --dry-run", code: cmdline.ExitError, out: "would be refused    tennant=mallory of api: " + misspelt, ends: forced},
 		{args: "block --domain api tennant=mallory --force", out: "created    tennant=mallory of api: blocked\n", stderr: "warning: tennant=mallory of api: " + misspelt},
 		{args: "unblock --domain api tennant=mallory", out: "deleted    tennant=mallory of api: "},
 		{args: "unblock --domain api tennant=mallory", out: "unchanged  tennant=mallory of api: ", stderr: "warning: tennant=mallory of api: " + absent},
 		{args: "unassign --domain api tennant=mallory", out: "unchanged  tennant=mallory of api: ", stderr: "warning: tennant=mallory of api: " + absent},
 		{args: "unassign --domain api tennant=mallory --dry-run", out: "would be unchanged  tennant=mallory of api: ", stderr: "warning: tennant=mallory of api: " + absent},
 		{args: "unassign --domain api tenant=other", out: "unchanged  tenant=other of api: "},
-		{args: "assign --domain api user=monitor --unlimited", code: exit.Error, out: "refused    user=monitor of api: the rule user=monitor is unlimited already\n", ends: forced},
+		{args: "assign --domain api user=monitor --unlimited", code: cmdline.ExitError, out: "refused    user=monitor of api: the rule user=monitor is unlimited already\n", ends: forced},
 		{args: "assign --domain api user=monitor --unlimited --force", out: "created    user=monitor of api: unlimited\n", stderr: "warning: user=monitor of api: the rule "},
-		{args: "assign --domain api tennant=a --plan pro", code: exit.Error, out: `refused    tennant=a of api: plan: found "pro"; no rule that tennant=a matches, or that is below it, has plans; no descriptor here has the key tennant; `},
-		{args: "reset --domain api tenant=nobody", code: exit.Error, stderr: "refused  tenant=nobody of api: " + full, ends: forced},
+		{args: "assign --domain api tennant=a --plan pro", code: cmdline.ExitError, out: `refused    tennant=a of api: plan: found "pro"; no rule that tennant=a matches, or that is below it, has plans; no descriptor here has the key tennant; `},
+		{args: "reset --domain api tenant=nobody", code: cmdline.ExitError, stderr: "refused  tenant=nobody of api: " + full, ends: forced},
 		{args: "audit --domain api tenant=nobody", out: "nothing was changed\n"},
 		{args: "reset --domain api tenant=nobody --force", out: "reset  tenant=nobody of api: month\n", stderr: "warning: tenant=nobody of api: " + full},
 		{args: "reset --domain api tenant=nobody --force --json", out: `{"limits":["month"],"warnings":["` + full, stderr: "warning: "},
-		{args: "reset --domain api tennant=nobody", code: exit.Error, stderr: "refused  tennant=nobody of api: " + noLimit, ends: forced},
+		{args: "reset --domain api tennant=nobody", code: cmdline.ExitError, stderr: "refused  tennant=nobody of api: " + noLimit, ends: forced},
 		{args: "reset --domain api tennant=nobody --force", out: "unchanged  tennant=nobody of api: no limit to reset\n", stderr: "warning: tennant=nobody of api: " + noLimit},
-		{args: "reset --domain apu tenant=m", code: exit.Error, stderr: "refused  tenant=m of apu: domain: found \"apu\"; there is none of this name (api?)\n"},
+		{args: "reset --domain apu tenant=m", code: cmdline.ExitError, stderr: "refused  tenant=m of apu: domain: found \"apu\"; there is none of this name (api?)\n"},
 		{args: "assign --from - --dry-run", input: "domain,entries,blocked\napi,tennant=x,true\n", out: "1 row: would be 1 created, 0 replaced, 0 unchanged, 1 with a warning\n", stderr: "warning: standard input:2: tennant=x of api: no rule is for"},
 		{args: "explain --domain api tenant=m", out: "It would be denied: tenant=m is blocked.\n"},
 	} {

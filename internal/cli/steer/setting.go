@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -24,7 +24,7 @@ type setting struct {
 }
 
 func setAll(cmd *cobra.Command, to *dial.Target, p setting) error {
-	if err := cmdline.AtLeastOne(subjecttext.Argument)(cmd, p.args); err != nil {
+	if err := cmdline.AtLeastOne(assigntext.SubjectArgument)(cmd, p.args); err != nil {
 		return err
 	}
 	until, err := p.ends.moment(time.Now())

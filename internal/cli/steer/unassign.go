@@ -11,11 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -59,13 +55,13 @@ beforehand what would end. Blocks end too with --blocks.
   ratelimitd unassign --domain api tenant=acme --temporary
   ratelimitd unassign --domain api tenant=acme --limit month
   ratelimitd unassign --domain api --all --dry-run`,
-		ValidArgsFunction: complete.Entries(load),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
 	fs := cmd.Flags()
-	complete.BindDomain(cmd, &c.domain, load)
+	dial.BindDomain(cmd, &c.domain, load)
 	fs.BoolVar(&c.plan, "plan", false, "end the plan")
 	fs.Var(assigntext.LimitValue(&c.limits), "limit", "end the numbers of this limit; may come several times")
-	flags.Complete(cmd, "limit", complete.Limit(load, ""))
+	cmdline.Complete(cmd, "limit", dial.CompleteLimit(load, ""))
 	fs.BoolVar(&c.calendar, "calendar", false, "end the starts and the time zone of windows by calendar")
 	fs.BoolVar(&c.unlimited, "unlimited", false, "end the freedom from limits")
 	fs.BoolVar(&c.temporary, "temporary", false, "end all that has an end")
@@ -73,7 +69,7 @@ beforehand what would end. Blocks end too with --blocks.
 	fs.BoolVar(&c.blocks, "blocks", false, "with --all: end blocks too")
 	fs.BoolVar(&c.dryRun, "dry-run", false, "say what would end, and change nothing")
 	bindReason(cmd, &c.reason)
-	jsonline.Bind(fs, &c.asJSON, "each change")
+	terminal.BindJSON(fs, &c.asJSON, "each change")
 	c.to.Bind(fs)
 	cmd.RunE = c.run
 	return cmd
@@ -98,7 +94,7 @@ func (c *unassigning) run(cmd *cobra.Command, args []string) error {
 	if c.all {
 		return c.to.WithAdmin(func(a dial.Admin) error { return c.removeAll(cmd, a, &p) })
 	}
-	if err := cmdline.AtLeastOne(subjecttext.Argument)(cmd, args); err != nil {
+	if err := cmdline.AtLeastOne(assigntext.SubjectArgument)(cmd, args); err != nil {
 		return err
 	}
 	err := c.removeOf(cmd, &c.to, args, &p)
@@ -141,7 +137,7 @@ func (r *removing) send(to io.Writer) sender {
 		results, err := sendPatches(ctx, a, patches, how)
 		for i, c := range results {
 			if succeeded(c.GetOutcome()) {
-				r.printAbsent(to, subjecttext.Text(r.domain, patches[i].GetAssignment().GetEntries()), c.GetBefore())
+				r.printAbsent(to, assigntext.SubjectText(r.domain, patches[i].GetAssignment().GetEntries()), c.GetBefore())
 			}
 		}
 		return results, err

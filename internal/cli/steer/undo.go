@@ -11,11 +11,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/complete"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -34,13 +30,13 @@ have ended since. A second undo takes back the first. A reset cannot be undone.
 ` + inForce,
 		Example: `  ratelimitd undo --domain api tenant=acme --dry-run
   ratelimitd undo --domain api tenant=acme --reason "wrong customer"`,
-		Args:              cmdline.AtLeastOne(subjecttext.Argument),
-		ValidArgsFunction: complete.Entries(load),
+		Args:              cmdline.AtLeastOne(assigntext.SubjectArgument),
+		ValidArgsFunction: dial.CompleteEntries(load),
 	}
-	complete.BindDomain(cmd, &request.Domain, load)
+	dial.BindDomain(cmd, &request.Domain, load)
 	bindReason(cmd, &request.Reason)
 	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, "say what would change, and change nothing")
-	jsonline.Bind(cmd.Flags(), &asJSON, "each change, with the record of what it undoes,")
+	terminal.BindJSON(cmd.Flags(), &asJSON, "each change, with the record of what it undoes,")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: asJSON, how: asking{dryRun: request.GetDryRun()}}
@@ -54,7 +50,7 @@ have ended since. A second undo takes back the first. A reset cannot be undone.
 			}
 			if asJSON {
 				p.failed = p.failed || !succeeded(r.GetChange().GetOutcome())
-				return jsonline.Message(p.out, r)
+				return terminal.WriteMessage(p.out, r)
 			}
 			if err := p.print(request.GetDomain(), entries, r.GetChange()); err != nil || !succeeded(r.GetChange().GetOutcome()) {
 				return err
@@ -75,7 +71,7 @@ have ended since. A second undo takes back the first. A reset cannot be undone.
 
 // undoneText says which change was taken back.
 func undoneText(r *adminv1.AuditRecord) string {
-	text := fmt.Sprintf("the change by %s, %s", r.GetMadeBy(), moment.Short(r.GetTime().AsTime(), time.Now()))
+	text := fmt.Sprintf("the change by %s, %s", r.GetMadeBy(), assigntext.ShortMoment(r.GetTime().AsTime(), time.Now()))
 	if r.GetReason() != "" {
 		text += ", " + assigntext.ReasonText(r.GetReason())
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli"
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminaltest"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
@@ -33,7 +32,7 @@ descriptors:
 		"block --until 2027-02-30":                  `ratelimitd: flag --until: found "2027-02-30"; allowed:`,
 		"block --domain api tenant":                 `ratelimitd: found "tenant"; allowed:`,
 	} {
-		p := terminaltest.Open(t)
+		p := clitest.OpenTerminal(t)
 		cli.Run(t.Context(), "", append([]string{"ratelimitd"}, strings.Fields(args)...), p.Program, p.Program, p.Program)
 		fmt.Fprintln(p.Program, "the end")
 		asynctest.Eventually(t, "all is shown", func() bool { return strings.HasSuffix(p.Shown.String(), "the end\r\n") })

@@ -1,5 +1,6 @@
 // Package terminal handles what a command writes to: its width, at which prose and tables
-// are wrapped, and the keys that end a display. It imports nothing of the project.
+// are wrapped, the keys that end a display, and lines of JSON for programs. It imports
+// spelling and apijson.
 package terminal
 
 import (

@@ -1,10 +1,12 @@
-package terminal
+package terminal_test
 
 import (
 	"io"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 )
 
 func TestTextsAreWrapped(t *testing.T) {
@@ -21,7 +23,7 @@ func TestTextsAreWrapped(t *testing.T) {
 		{"longer-than-it is", 3, []string{"longer-than-it", "is"}},
 		{"", 3, []string{""}},
 	} {
-		if got := Wrapped(tc.text, tc.width); !slices.Equal(got, tc.want) {
+		if got := terminal.Wrapped(tc.text, tc.width); !slices.Equal(got, tc.want) {
 			t.Errorf("%q at %d is %q, not %q", tc.text, tc.width, got, tc.want)
 		}
 	}
@@ -41,7 +43,7 @@ func TestQuotedWordsStayWhole(t *testing.T) {
 		"the others' own":                 {"the", "others'", "own"},
 		"'user=a b'... has been cut here": {"'user=a b'...", "has", "been", "cut", "here"},
 	} {
-		if got := Wrapped(text, 3); !slices.Equal(got, want) {
+		if got := terminal.Wrapped(text, 3); !slices.Equal(got, want) {
 			t.Errorf("%q is %q, not %q", text, got, want)
 		}
 	}
@@ -57,7 +59,7 @@ func TestRowsAreWrapped(t *testing.T) {
 		"key  'user=a b c d e f g h i j k l m n o p q r s t u v'":       "key\n    'user=a b c d e f g h i j k l m n o p q r s t u v'\n",
 	} {
 		var got strings.Builder
-		w := TableAt(&got, 40)
+		w := terminal.TableAt(&got, 40)
 		if _, err := io.WriteString(w, row[:3]); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package terminal
+package terminal_test
 
 import (
 	"context"
@@ -6,16 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminaltest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 )
 
 // An error and a panic leave the terminal as it was.
 func TestTerminalIsRestored(t *testing.T) {
 	t.Parallel()
-	p := terminaltest.Open(t)
-	to := Screen{Out: p.Program, Err: p.Program}
+	p := clitest.OpenTerminal(t)
+	to := terminal.Screen{Out: p.Program, Err: p.Program}
 	failure := errors.New("it fails")
-	if err := UntilKey(t.Context(), p.Program, to, func(context.Context, Screen) error { return failure }); !errors.Is(err, failure) || !p.IsAsBefore() {
+	if err := terminal.UntilKey(t.Context(), p.Program, to, func(context.Context, terminal.Screen) error { return failure }); !errors.Is(err, failure) || !p.IsAsBefore() {
 		t.Errorf("it ends with %v; the terminal is as before: %v", err, p.IsAsBefore())
 	}
 	func() {
@@ -24,7 +25,7 @@ func TestTerminalIsRestored(t *testing.T) {
 				t.Error("the panic is lost")
 			}
 		}()
-		_ = UntilKey(t.Context(), p.Program, to, func(context.Context, Screen) error { panic("it panics") })
+		_ = terminal.UntilKey(t.Context(), p.Program, to, func(context.Context, terminal.Screen) error { panic("it panics") })
 	}()
 	if !p.IsAsBefore() {
 		t.Error("after a panic the terminal is raw")
@@ -34,10 +35,10 @@ func TestTerminalIsRestored(t *testing.T) {
 // Input that is no terminal is not read, and does not end what is watched.
 func TestOtherInputDoesNotEndWhatIsWatched(t *testing.T) {
 	t.Parallel()
-	p := terminaltest.Open(t)
+	p := clitest.OpenTerminal(t)
 	in := strings.NewReader("q")
-	err := UntilKey(t.Context(), in, Screen{Out: p.Program, Err: p.Program}, func(ctx context.Context, to Screen) error {
-		if _, isRaw := to.Out.(crlf); isRaw {
+	err := terminal.UntilKey(t.Context(), in, terminal.Screen{Out: p.Program, Err: p.Program}, func(ctx context.Context, to terminal.Screen) error {
+		if to.Hint != "" {
 			t.Error("the terminal is raw")
 		}
 		return ctx.Err()

@@ -1,11 +1,11 @@
-package subjecttext_test
+package assigntext_test
 
 import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -15,8 +15,8 @@ func FuzzEntries(f *testing.F) {
 	f.Add("a=b,", `c\`, ",", "=")
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
 		want := []*ratelimitv1.Entry{{Key: k1, Value: v1}, {Key: k2, Value: v2}}
-		text := subjecttext.Format(want)
-		got, err := subjecttext.Parse(text)
+		text := assigntext.FormatEntries(want)
+		got, err := assigntext.ParseEntries(text)
 		if err != nil || len(got) != 2 || !proto.Equal(got[0], want[0]) || !proto.Equal(got[1], want[1]) {
 			t.Errorf("%v is written as %q and read as %v: %v", want, text, got, err)
 		}

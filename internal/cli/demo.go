@@ -1,6 +1,4 @@
-// Package democmd is the command demo: a daemon on the example limits, a caller that runs
-// into one of them, and what to try next. It imports the daemon and the examples.
-package democmd
+package cli
 
 import (
 	"context"
@@ -42,8 +40,8 @@ type port struct {
 	isGiven bool
 }
 
-// Command runs the demo. The version is the daemon's.
-func Command(version string) *cobra.Command {
+// demoCommand runs the demo. The version is the daemon's.
+func demoCommand(version string) *cobra.Command {
 	d := demo{version: version, ports: []*port{
 		{name: "gRPC", setting: "grpc-address", flag: "grpc", address: "127.0.0.1:8081"},
 		{name: "HTTP", setting: "http-address", flag: "http", address: "127.0.0.1:8080"},

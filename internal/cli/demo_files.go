@@ -1,4 +1,4 @@
-package democmd
+package cli
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package terminaltest
+package clitest
 
 import (
 	"fmt"
@@ -20,9 +20,9 @@ type Terminal struct {
 	before        *term.State
 }
 
-// Open opens a terminal of 24 rows and 80 columns, which is closed with the test. The
+// OpenTerminal opens a terminal of 24 rows and 80 columns, which is closed with the test. The
 // test is skipped where there are none.
-func Open(t *testing.T) *Terminal {
+func OpenTerminal(t *testing.T) *Terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-package democmd
+package cli
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
@@ -86,7 +86,7 @@ func (s story) printf(format string, args ...any) {
 
 // ask asks once, and says what was answered.
 func (s story) ask(ctx context.Context, client ratelimitv1.RateLimitServiceClient, n int, subject string) (allowed bool, err error) {
-	request, err := subjecttext.Take(domain, []string{subject})
+	request, err := assigntext.ParseTake(domain, []string{subject})
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,4 @@
-// Package complete completes, in a shell, what a running daemon knows: domains, keys,
-// limits and plans. It imports dial, flags and subjecttext.
-package complete
+package dial
 
 import (
 	"context"
@@ -8,26 +6,25 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/subjecttext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
 // BindDomain defines the required flag for the domain.
-func BindDomain(cmd *cobra.Command, to *string, load dial.Loader) {
+func BindDomain(cmd *cobra.Command, to *string, load Loader) {
 	cmd.Flags().StringVar(to, "domain", "", "domain of the limits (required)")
 	if err := cmd.MarkFlagRequired("domain"); err != nil {
 		panic(err) // the flag is defined above
 	}
-	flags.Complete(cmd, "domain", Domain(load))
+	cmdline.Complete(cmd, "domain", CompleteDomain(load))
 }
 
-// Domain completes the name of a domain.
-func Domain(load dial.Loader) flags.Completion {
+// CompleteDomain completes the name of a domain.
+func CompleteDomain(load Loader) cmdline.Completion {
 	return func(cmd *cobra.Command, _ []string, toComplete string) (names []string, _ cobra.ShellCompDirective) {
-		dial.AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
+		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
 			r, err := c.ListDomains(ctx, &adminv1.ListDomainsRequest{})
 			if err != nil {
 				return
@@ -36,18 +33,18 @@ func Domain(load dial.Loader) flags.Completion {
 				names = append(names, d.GetName())
 			}
 		})
-		return flags.StartingWith(names, toComplete), cobra.ShellCompDirectiveNoFileComp
+		return cmdline.StartingWith(names, toComplete), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// Entries completes the key of a descriptor's first entry.
-func Entries(load dial.Loader) flags.Completion {
+// CompleteEntries completes the key of a descriptor's first entry.
+func CompleteEntries(load Loader) cmdline.Completion {
 	return func(cmd *cobra.Command, _ []string, toComplete string) (keys []string, _ cobra.ShellCompDirective) {
 		domain, err := cmd.Flags().GetString("domain")
 		if err != nil || domain == "" || strings.ContainsAny(toComplete, "=,") {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		dial.AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
+		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
 			r, err := c.ListDomains(ctx, &adminv1.ListDomainsRequest{})
 			if err != nil {
 				return
@@ -57,16 +54,16 @@ func Entries(load dial.Loader) flags.Completion {
 					continue
 				}
 				for _, key := range d.GetKeys() {
-					keys = append(keys, subjecttext.Format([]*ratelimitv1.Entry{{Key: key}}))
+					keys = append(keys, assigntext.FormatEntries([]*ratelimitv1.Entry{{Key: key}}))
 				}
 			}
 		})
-		return flags.StartingWith(keys, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return cmdline.StartingWith(keys, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 }
 
-// Limit completes the name of a limit of the domain's rules, followed by a text.
-func Limit(load dial.Loader, behind string) flags.Completion {
+// CompleteLimit completes the name of a limit of the domain's rules, followed by a text.
+func CompleteLimit(load Loader, behind string) cmdline.Completion {
 	return func(cmd *cobra.Command, _ []string, toComplete string) (names []string, directive cobra.ShellCompDirective) {
 		directive = cobra.ShellCompDirectiveNoFileComp
 		if behind != "" {
@@ -76,7 +73,7 @@ func Limit(load dial.Loader, behind string) flags.Completion {
 		if err != nil || domain == "" {
 			return nil, directive
 		}
-		dial.AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
+		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
 			r, err := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
 			if err != nil {
 				return
@@ -95,18 +92,18 @@ func Limit(load dial.Loader, behind string) flags.Completion {
 				}
 			}
 		})
-		return flags.StartingWith(names, toComplete), directive
+		return cmdline.StartingWith(names, toComplete), directive
 	}
 }
 
-// Plan completes the name of a plan of the domain's rules.
-func Plan(load dial.Loader) flags.Completion {
+// CompletePlan completes the name of a plan of the domain's rules.
+func CompletePlan(load Loader) cmdline.Completion {
 	return func(cmd *cobra.Command, _ []string, toComplete string) (names []string, _ cobra.ShellCompDirective) {
 		domain, err := cmd.Flags().GetString("domain")
 		if err != nil || domain == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		dial.AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
+		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
 			r, err := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
 			if err != nil {
 				return
@@ -117,6 +114,6 @@ func Plan(load dial.Loader) flags.Completion {
 				}
 			}
 		})
-		return flags.StartingWith(names, toComplete), cobra.ShellCompDirectiveNoFileComp
+		return cmdline.StartingWith(names, toComplete), cobra.ShellCompDirectiveNoFileComp
 	}
 }

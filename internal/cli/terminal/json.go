@@ -1,6 +1,4 @@
-// Package jsonline prints a command's output for programs: each item as a line of JSON.
-// It imports spelling and apijson.
-package jsonline
+package terminal
 
 import (
 	"bytes"
@@ -16,8 +14,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/proto/apijson"
 )
 
-// Bind defines the flag that makes a command print JSON; what says what is on each line.
-func Bind(fs *pflag.FlagSet, to *bool, what string) {
+// BindJSON defines the flag that makes a command print JSON; what says what is on each line.
+func BindJSON(fs *pflag.FlagSet, to *bool, what string) {
 	fs.BoolVar(to, "json", false, "print "+what+" as a line of JSON")
 }
 
@@ -28,11 +26,11 @@ var messageJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValue
 // answerJSON writes answers to callers as their HTTP API does.
 var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
-// Message writes a message as a line of JSON, spelt as the admin API does.
-func Message(out io.Writer, m proto.Message) error { return printSpelt(out, messageJSON, m) }
+// WriteMessage writes a message as a line of JSON, spelt as the admin API does.
+func WriteMessage(out io.Writer, m proto.Message) error { return printSpelt(out, messageJSON, m) }
 
-// Answer writes an answer to callers as a line of JSON, spelt as their HTTP API does.
-func Answer(out io.Writer, m proto.Message) error { return printSpelt(out, answerJSON, m) }
+// WriteAnswer writes an answer to callers as a line of JSON, spelt as their HTTP API does.
+func WriteAnswer(out io.Writer, m proto.Message) error { return printSpelt(out, answerJSON, m) }
 
 func printSpelt(out io.Writer, options protojson.MarshalOptions, m proto.Message) error {
 	text, err := apijson.Marshal(options, m)
@@ -48,8 +46,8 @@ func printSpelt(out io.Writer, options protojson.MarshalOptions, m proto.Message
 	return err
 }
 
-// Value writes one of this program's own values as a line of JSON.
-func Value(out io.Writer, v any) error {
+// WriteValue writes one of this program's own values as a line of JSON.
+func WriteValue(out io.Writer, v any) error {
 	var line bytes.Buffer
 	lines := json.NewEncoder(&line)
 	lines.SetEscapeHTML(false)

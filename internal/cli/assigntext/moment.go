@@ -1,6 +1,4 @@
-// Package moment reads and formats the moments in commands and in their files. It imports
-// the limits files' periods.
-package moment
+package assigntext
 
 import (
 	"fmt"
@@ -17,8 +15,8 @@ const (
 	AllowedEnd = "a span such as 24h, 90m or 2d, 2026-12-24, which ends with that day, 2026-12-24 18:00, or with a zone 2026-12-24T18:00:00Z"
 
 	allowedInFiles = `a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC`
-	// Layout formats times so that Parse reads them.
-	Layout = time.RFC3339Nano
+	// MomentLayout formats times so that ParseMoment reads them.
+	MomentLayout = time.RFC3339Nano
 	// minutes is a time in the shell's time zone.
 	minutes = "2006-01-02 15:04"
 )
@@ -38,9 +36,9 @@ func ParseEnd(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("found %q; allowed: %s", text, AllowedEnd)
 }
 
-// Parse reads when something ends, as written in files: it means the same wherever it is
+// ParseMoment reads when something ends, as written in files: it means the same wherever it is
 // read. A date stands for the end of its day.
-func Parse(text string) (time.Time, error) {
+func ParseMoment(text string) (time.Time, error) {
 	at, err := inZone(text, time.UTC)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("found %q; allowed: %s", text, allowedInFiles)
@@ -57,9 +55,9 @@ func inZone(text string, zone *time.Location) (time.Time, error) {
 	return at.In(zone), err
 }
 
-// Short says when something ends, in the time zone of now: "today 18:00", or "2026-12-31",
+// ShortMoment says when something ends, in the time zone of now: "today 18:00", or "2026-12-31",
 // which includes that day. It leaves out seconds unless the end is within an hour.
-func Short(at, now time.Time) string {
+func ShortMoment(at, now time.Time) string {
 	at = at.In(now.Location())
 	clock := at.Format(" 15:04")
 	switch {
@@ -78,18 +76,18 @@ func Short(at, now time.Time) string {
 	return day + clock
 }
 
-// End says when something ends, in a time zone and with the zone's name. Z, which is UTC,
+// EndText says when something ends, in a time zone and with the zone's name. Z, which is UTC,
 // is a name.
-func End(at time.Time, zone *time.Location) string {
-	text := at.In(zone).Format(Layout)
+func EndText(at time.Time, zone *time.Location) string {
+	text := at.In(zone).Format(MomentLayout)
 	if name, offset := at.In(zone).Zone(); offset != 0 && !strings.ContainsAny(name, "+-") {
 		text += " " + name
 	}
 	return text
 }
 
-// Text formats a time in the shell's time zone.
-func Text(t *timestamppb.Timestamp) string {
+// MomentText formats a time in the shell's time zone.
+func MomentText(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}

@@ -1,4 +1,4 @@
-package complete_test
+package dial_test
 
 import (
 	"strings"

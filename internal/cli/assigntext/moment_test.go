@@ -1,4 +1,4 @@
-package moment_test
+package assigntext_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/moment"
+	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 )
 
 func berlin(t *testing.T) *time.Location {
@@ -30,13 +30,13 @@ func TestEndsAreInTheZoneOfTheShell(t *testing.T) {
 		"90m":                  "2026-10-22T17:00:00+02:00",
 		"2d":                   "2026-10-24T15:30:00+02:00",
 	} {
-		got, err := moment.ParseEnd(text, now)
+		got, err := assigntext.ParseEnd(text, now)
 		if err != nil || got.Format(time.RFC3339) != want {
 			t.Errorf("%q is %s, %v; not %s", text, got.Format(time.RFC3339), err, want)
 		}
 	}
 	for _, bad := range []string{"", "tomorrow", "friday", "18:00", "2026-02-30", "2026-12-24T18:00", "-1h", "18"} {
-		if got, err := moment.ParseEnd(bad, now); err == nil || !strings.HasPrefix(err.Error(), `found "`+bad+`"; allowed: a span such as 24h`) {
+		if got, err := assigntext.ParseEnd(bad, now); err == nil || !strings.HasPrefix(err.Error(), `found "`+bad+`"; allowed: a span such as 24h`) {
 			t.Errorf("%q is %v, %v", bad, got, err)
 		}
 	}
@@ -48,12 +48,12 @@ func TestEndsInFilesMeanTheSameEverywhere(t *testing.T) {
 		"2026-12-31":                "2027-01-01T00:00:00Z",
 		"2026-12-31T18:00:00+02:00": "2026-12-31T16:00:00Z",
 	} {
-		if got, err := moment.Parse(text); err != nil || got.Format(moment.Layout) != want {
+		if got, err := assigntext.ParseMoment(text); err != nil || got.Format(assigntext.MomentLayout) != want {
 			t.Errorf("%q is %v, %v; not %s", text, got, err, want)
 		}
 	}
 	for _, bad := range []string{"2h", "2026-12-31 18:00", "2027-02-30"} {
-		if got, err := moment.Parse(bad); err == nil || !strings.HasPrefix(err.Error(), `found "`+bad+`"; allowed: a moment such as`) {
+		if got, err := assigntext.ParseMoment(bad); err == nil || !strings.HasPrefix(err.Error(), `found "`+bad+`"; allowed: a moment such as`) {
 			t.Errorf("%q is %v, %v", bad, got, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestEndsAreShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := moment.Short(at, now); got != want {
+		if got := assigntext.ShortMoment(at, now); got != want {
 			t.Errorf("%s is %q, not %q", text, got, want)
 		}
 	}

@@ -1,6 +1,4 @@
-// Package rowstest contains assignments for tests of code that reads and writes them as
-// rows. It imports nothing of the project except its API.
-package rowstest
+package clitest
 
 import (
 	"time"
@@ -27,8 +25,8 @@ func farEnd(second int) *timestamppb.Timestamp {
 	return timestamppb.New(time.Date(2255, 1, 2, 3, 4, second, 6000, time.UTC))
 }
 
-// Hostile returns assignments whose texts contain the syntax of the formats.
-func Hostile() []*adminv1.Assignment {
+// HostileAssignments returns assignments whose texts contain the syntax of the formats.
+func HostileAssignments() []*adminv1.Assignment {
 	entries := func(words ...string) (list []*ratelimitv1.Entry) {
 		for i := 0; i < len(words); i += 2 {
 			list = append(list, &ratelimitv1.Entry{Key: words[i], Value: words[i+1]})

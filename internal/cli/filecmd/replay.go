@@ -1,6 +1,4 @@
-// Package replaycmd is the command replay: its flags, and what it opens and prints. It
-// imports replay, and the limits that it reads.
-package replaycmd
+package filecmd
 
 import (
 	"errors"
@@ -14,9 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/exit"
-	"github.com/ratelimitd/ratelimitd/internal/cli/flags"
-	"github.com/ratelimitd/ratelimitd/internal/cli/jsonline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
@@ -45,8 +40,8 @@ type replaying struct {
 	isSet func(flag string) bool
 }
 
-// Command decides recorded requests again. The version appears in its reports.
-func Command(version string) *cobra.Command {
+// ReplayCommand decides recorded requests again. The version appears in its reports.
+func ReplayCommand(version string) *cobra.Command {
 	r := replaying{version: version, window: replay.DefaultWindow, maxKeys: replay.DefaultMaxKeys}
 	cmd := &cobra.Command{
 		Use:   "replay [--limits NEW [--against OLD]] LOG...",
@@ -83,16 +78,16 @@ are, whatever their name.`,
 	fs.StringVar(&r.endpoint, "endpoint", "", "which endpoint of the file of --map, if it has several")
 	fs.BoolVar(&r.table, "csv", false, "the logs are tables: columns time, domain and cost, and entries")
 	fs.StringVar(&r.domain, "domain", "", "domain of a table without that column")
-	fs.Var(flags.Number(&r.window, 1, 1_000_000), "window", "lines that are held to put them in order")
-	fs.Var(flags.Number(&r.maxKeys, 1, math.MaxInt32), "max-keys", "most keys whose state is kept, some 200 bytes each")
+	fs.Var(cmdline.Number(&r.window, 1, 1_000_000), "window", "lines that are held to put them in order")
+	fs.Var(cmdline.Number(&r.maxKeys, 1, math.MaxInt32), "max-keys", "most keys whose state is kept, some 200 bytes each")
 	fs.StringVar(&r.html, "html", "", "write a report with charts to this file")
 	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny"+asRecorded)
 	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode"+asRecorded)
 	fs.BoolVar(&r.quota, "quota-mode", false, "treat all limits as quotas, as with limits.quota_mode"+asRecorded)
-	jsonline.Bind(fs, &r.json, "the report")
+	terminal.BindJSON(fs, &r.json, "the report")
 	cmd.MarkFlagsMutuallyExclusive("map", "csv")
 	for _, flag := range []string{"limits", "against", "map", "html"} {
-		flags.Complete(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		cmdline.Complete(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		})
 	}
@@ -270,12 +265,12 @@ func (r *replaying) print(cmd *cobra.Command, report *replay.Report) error {
 	}
 	var err error
 	if r.json {
-		err = jsonline.Value(cmd.OutOrStdout(), report)
+		err = terminal.WriteValue(cmd.OutOrStdout(), report)
 	} else {
 		err = report.WriteText(cmd.OutOrStdout())
 	}
 	if err == nil && report.Comparison != nil && report.Comparison.Different > 0 {
-		return exit.Code(exit.Different)
+		return cmdline.ExitCode(cmdline.ExitDifferent)
 	}
 	return err
 }
