@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -97,42 +96,6 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 				t.Errorf("%s exits with %d: %q, want %q", c.args, code, stderr, c.want)
 			}
 		})
-	}
-}
-
-// The script for bash completes in a shell without the package bash-completion.
-func TestBashCompletesWithoutItsPackage(t *testing.T) {
-	t.Parallel()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("there is no bash")
-	}
-	script, stderr, code := command(t, "completion", "bash")
-	if code != 0 {
-		t.Fatalf("completion bash exits with %d: %s", code, stderr)
-	}
-	file := write(t, t.TempDir(), "complete.bash", script)
-	for _, c := range []struct{ words, want string }{
-		{"ratelimitd ver", "version"},
-		{"ratelimitd assignments --blo", "--blocked"},
-		{"ratelimitd assignments --export=c", "csv"},
-		{"ratelimitd assignments --export ", "csv jsonl"},
-		{"ratelimitd   completion  ba", "bash"},
-	} {
-		// As bash splits the words of a line.
-		words := strings.Fields(strings.ReplaceAll(c.words, "=", " = "))
-		if strings.HasSuffix(c.words, " ") {
-			words = append(words, "''")
-		}
-		run := exec.Command(bash, "--noprofile", "--norc", "-c", fmt.Sprintf(`PATH=%s:$PATH; source %s
-COMP_LINE=%q; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_TYPE=9
-compopt() { :; }
-__start_ratelimitd
-for word in "${COMPREPLY[@]}"; do echo "${word%%%% *}"; done`, filepath.Dir(binary), file, c.words, strings.Join(words, " ")))
-		out, err := run.CombinedOutput()
-		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != c.want {
-			t.Errorf("%q is completed to %q, not %q: %v", c.words, got, c.want, err)
-		}
 	}
 }
 

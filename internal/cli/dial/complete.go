@@ -2,9 +2,10 @@ package dial
 
 import (
 	"context"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
@@ -23,97 +24,102 @@ func BindDomain(cmd *cobra.Command, to *string, load Loader) {
 
 // CompleteDomain completes the name of a domain.
 func CompleteDomain(load Loader) cmdline.Completion {
-	return func(cmd *cobra.Command, _ []string, toComplete string) (names []string, _ cobra.ShellCompDirective) {
-		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
-			r, err := c.ListDomains(ctx, &adminv1.ListDomainsRequest{})
-			if err != nil {
-				return
-			}
-			for _, d := range r.GetDomains() {
-				names = append(names, d.GetName())
-			}
-		})
-		return cmdline.StartingWith(names, toComplete), cobra.ShellCompDirectiveNoFileComp
-	}
+	return completion(load, 0, func(ctx context.Context, _ string, c adminv1.AdminServiceClient) (names []string) {
+		r, _ := c.ListDomains(ctx, &adminv1.ListDomainsRequest{})
+		for _, d := range r.GetDomains() {
+			names = append(names, d.GetName())
+		}
+		return names
+	})
 }
 
 // CompleteEntries completes the key of a descriptor's first entry.
 func CompleteEntries(load Loader) cmdline.Completion {
-	return func(cmd *cobra.Command, _ []string, toComplete string) (keys []string, _ cobra.ShellCompDirective) {
-		domain, err := cmd.Flags().GetString("domain")
-		if err != nil || domain == "" || strings.ContainsAny(toComplete, "=,") {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+	return completion(load, cobra.ShellCompDirectiveNoSpace, func(ctx context.Context, domain string, c adminv1.AdminServiceClient) (keys []string) {
+		r, _ := c.ListDomains(ctx, &adminv1.ListDomainsRequest{})
+		for _, d := range r.GetDomains() {
+			if d.GetName() != domain {
+				continue
+			}
+			for _, key := range d.GetKeys() {
+				keys = append(keys, assigntext.FormatEntries([]*ratelimitv1.Entry{{Key: key}}))
+			}
 		}
-		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
-			r, err := c.ListDomains(ctx, &adminv1.ListDomainsRequest{})
-			if err != nil {
-				return
-			}
-			for _, d := range r.GetDomains() {
-				if d.GetName() != domain {
-					continue
-				}
-				for _, key := range d.GetKeys() {
-					keys = append(keys, assigntext.FormatEntries([]*ratelimitv1.Entry{{Key: key}}))
-				}
-			}
-		})
-		return cmdline.StartingWith(keys, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
+		return keys
+	})
 }
 
 // CompleteLimit completes the name of a limit of the domain's rules, followed by a text.
 func CompleteLimit(load Loader, behind string) cmdline.Completion {
-	return func(cmd *cobra.Command, _ []string, toComplete string) (names []string, directive cobra.ShellCompDirective) {
-		directive = cobra.ShellCompDirectiveNoFileComp
-		if behind != "" {
-			directive |= cobra.ShellCompDirectiveNoSpace
-		}
-		domain, err := cmd.Flags().GetString("domain")
-		if err != nil || domain == "" {
-			return nil, directive
-		}
-		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
-			r, err := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
-			if err != nil {
-				return
-			}
-			add := func(limits []*adminv1.RuleLimit) {
-				for _, l := range limits {
-					if l.GetName() != "" {
-						names = append(names, l.GetName()+behind)
-					}
-				}
-			}
-			for _, rule := range r.GetRules() {
-				add(rule.GetLimits())
-				for _, plan := range rule.GetPlans() {
-					add(plan.GetLimits())
-				}
-			}
-		})
-		return cmdline.StartingWith(names, toComplete), directive
+	directive := cobra.ShellCompDirectiveDefault
+	if behind != "" {
+		directive = cobra.ShellCompDirectiveNoSpace
 	}
+	return completion(load, directive, func(ctx context.Context, domain string, c adminv1.AdminServiceClient) (names []string) {
+		r, _ := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
+		for _, rule := range r.GetRules() {
+			limits := rule.GetLimits()
+			for _, plan := range rule.GetPlans() {
+				limits = append(limits, plan.GetLimits()...)
+			}
+			for _, l := range limits {
+				if l.GetName() != "" {
+					names = append(names, l.GetName()+behind)
+				}
+			}
+		}
+		return names
+	})
 }
 
 // CompletePlan completes the name of a plan of the domain's rules.
 func CompletePlan(load Loader) cmdline.Completion {
-	return func(cmd *cobra.Command, _ []string, toComplete string) (names []string, _ cobra.ShellCompDirective) {
-		domain, err := cmd.Flags().GetString("domain")
-		if err != nil || domain == "" {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+	return completion(load, 0, func(ctx context.Context, domain string, c adminv1.AdminServiceClient) (names []string) {
+		r, _ := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
+		for _, rule := range r.GetRules() {
+			for _, plan := range rule.GetPlans() {
+				names = append(names, plan.GetName())
+			}
 		}
-		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) {
-			r, err := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
-			if err != nil {
-				return
-			}
-			for _, rule := range r.GetRules() {
-				for _, plan := range rule.GetPlans() {
-					names = append(names, plan.GetName())
-				}
-			}
-		})
-		return cmdline.StartingWith(names, toComplete), cobra.ShellCompDirectiveNoFileComp
+		return names
+	})
+}
+
+// completion completes words that a daemon lists for the domain of the command line.
+func completion(load Loader, directive cobra.ShellCompDirective, list func(ctx context.Context, domain string, c adminv1.AdminServiceClient) []string) cmdline.Completion {
+	return func(cmd *cobra.Command, _ []string, toComplete string) (words []string, _ cobra.ShellCompDirective) {
+		domain := ""
+		if f := cmd.Flags().Lookup("domain"); f != nil {
+			domain = f.Value.String()
+		}
+		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) { words = list(ctx, domain, c) })
+		if words = cmdline.StartingWith(words, toComplete); len(words) == 0 {
+			directive = 0
+		}
+		return words, directive | cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completionWait is how long a shell's user waits at most for what a daemon knows.
+const completionWait = 500 * time.Millisecond
+
+// AskQuietly asks the daemon that the flags of a command name. It says nothing if there is
+// none or if it does not answer in time.
+func AskQuietly(cmd *cobra.Command, load Loader, ask func(context.Context, adminv1.AdminServiceClient)) {
+	to := ToAdmin(load)
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	to.Bind(flags)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if given := cmd.Flags().Lookup(f.Name); given != nil && given.Changed {
+			_ = f.Value.Set(given.Value.String()) // it was read so
+		}
+	})
+	conn, err := to.Dial()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), completionWait)
+	defer cancel()
+	ask(ctx, adminv1.NewAdminServiceClient(conn))
 }
