@@ -1,15 +1,12 @@
 package cli
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 )
 
-// ownCompletionCommands changes cobra's: an unknown shell is an error, and help fits a
-// terminal.
+// ownCompletionCommands changes cobra's: an unknown shell is an error.
 func ownCompletionCommands(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	completion, _, err := root.Find([]string{"completion"})
@@ -25,6 +22,5 @@ func ownCompletionCommands(root *cobra.Command) {
 	}
 	for _, shell := range completion.Commands() {
 		shell.Args = cmdline.NoArguments
-		shell.Long = strings.NewReplacer("\t", "  ", "\nIf it is not installed already, you can install it via your OS's package manager.", "", " > $(brew --prefix)", " \\\n    > $(brew --prefix)").Replace(shell.Long)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/ask"
 	"github.com/ratelimitd/ratelimitd/internal/cli/filecmd"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
@@ -78,7 +77,7 @@ warned of is not followed, or is accepted as that service accepts it. Exits with
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, warnings, err := loadEnvoy(cmd)
 			for _, w := range warnings {
-				fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+w)
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 			}
 			if err != nil {
 				return err

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
 	"github.com/ratelimitd/ratelimitd/internal/cli/filecmd"
 	"github.com/ratelimitd/ratelimitd/internal/cli/steer"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 )
 
@@ -29,7 +27,7 @@ func Run(ctx context.Context, release string, words []string, stdin io.Reader, s
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintln(terminal.Messages(stderr), "ratelimitd:", spelling.VisibleLines(err.Error()))
+	fmt.Fprintln(stderr, "ratelimitd:", spelling.VisibleLines(err.Error()))
 	return cmdline.ExitError
 }
 
@@ -40,7 +38,7 @@ func runCommand(ctx context.Context, release string, words []string, stdin io.Re
 		root = envoyCommand(versionOf(release), args)
 	}
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetUsageFunc(usageAt(cmp.Or(terminal.Columns(stdout), helpColumns)))
+	root.SetUsageFunc(printUsage)
 	root.CompletionOptions.HiddenDefaultCmd = asEnvoy
 	root.SetArgs(args)
 	root.SetIn(stdin)

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 )
 
 // versionOf returns the release, or the source version recorded in the build.
@@ -37,7 +36,7 @@ func versionCommand(version string) *cobra.Command {
 		Args:    cmdline.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return terminal.WriteValue(cmd.OutOrStdout(), map[string]string{
+				return cmdline.WriteValue(cmd.OutOrStdout(), map[string]string{
 					"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
@@ -45,6 +44,6 @@ func versionCommand(version string) *cobra.Command {
 			return err
 		},
 	}
-	terminal.BindJSON(cmd.Flags(), &asJSON, "it")
+	cmdline.BindJSON(cmd.Flags(), &asJSON, "it")
 	return cmd
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -59,7 +58,7 @@ daemon, which is how to move assignments from one Redis to another.`,
 	fs.Var(exportFormat(&format), "export", "write them as csv or jsonl, for assign --from")
 	cmdline.Complete(cmd, "export", cobra.FixedCompletions([]string{"csv", "jsonl"}, cobra.ShellCompDirectiveNoFileComp))
 	fs.StringVar(&snapshot, "snapshot", "", "list those of this snapshot, in place of a daemon's")
-	terminal.BindJSON(fs, &asJSON, "each assignment")
+	cmdline.BindJSON(fs, &asJSON, "each assignment")
 	to.Bind(fs)
 	cmd.MarkFlagsMutuallyExclusive("export", "json")
 	cmd.MarkFlagsMutuallyExclusive("snapshot", "admin-address")
@@ -67,7 +66,7 @@ daemon, which is how to move assignments from one Redis to another.`,
 		write := listWriter(cmd.OutOrStdout(), format, asJSON)
 		request.Prefix = spelling.Unescape(request.GetPrefix())
 		if snapshot != "" {
-			api, err := snapshotAPI(snapshot, terminal.Messages(cmd.ErrOrStderr()))
+			api, err := snapshotAPI(snapshot, cmd.ErrOrStderr())
 			if err != nil {
 				return fmt.Errorf("--snapshot: %s: %w", snapshot, err)
 			}
@@ -95,13 +94,13 @@ func listWriter(out io.Writer, format string, asJSON bool) func(page []*adminv1.
 			return assigntext.WriteLines(out, page)
 		case asJSON:
 			for _, a := range page {
-				if err := terminal.WriteMessage(out, a); err != nil {
+				if err := cmdline.WriteMessage(out, a); err != nil {
 					return err
 				}
 			}
 			return nil
 		}
-		return writeAssignments(terminal.Table(out), page, first, &widths)
+		return writeAssignments(out, page, first, &widths)
 	}
 }
 

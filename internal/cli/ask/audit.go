@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -41,7 +40,7 @@ one customer, such as tenant=acme.`,
 	cmd.Flags().StringVar(&q.domain, "domain", "", "only changes of this domain")
 	cmdline.Complete(cmd, "domain", dial.CompleteDomain(load))
 	cmd.Flags().Var(cmdline.Number(&q.max, 1, math.MaxInt32), "most", "how many at most")
-	terminal.BindJSON(cmd.Flags(), &q.asJSON, "each change")
+	cmdline.BindJSON(cmd.Flags(), &q.asJSON, "each change")
 	q.to.Bind(cmd.Flags())
 	cmd.RunE = q.run
 	return cmd
@@ -95,9 +94,9 @@ func (q *auditQuery) show(cmd *cobra.Command, a dial.Admin, request *adminv1.Lis
 
 func printRecord(out io.Writer, r *adminv1.AuditRecord, asJSON bool) error {
 	if asJSON {
-		return terminal.WriteMessage(out, r)
+		return cmdline.WriteMessage(out, r)
 	}
-	_, err := fmt.Fprintf(terminal.Table(out), "%s  %s  %s\n", assigntext.MomentText(r.GetTime()), cmp.Or(spelling.Visible(r.GetMadeBy()), "-"), spelling.Visible(recordText(r)))
+	_, err := fmt.Fprintf(out, "%s  %s  %s\n", assigntext.MomentText(r.GetTime()), cmp.Or(spelling.Visible(r.GetMadeBy()), "-"), spelling.Visible(recordText(r)))
 	return err
 }
 

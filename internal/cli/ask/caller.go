@@ -10,7 +10,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -32,7 +31,7 @@ func newCaller(load dial.Loader) caller {
 func (c *caller) bind(cmd *cobra.Command, load dial.Loader, answers string) {
 	c.to.Bind(cmd.Flags())
 	dial.BindDomain(cmd, &c.domain, load)
-	terminal.BindJSON(cmd.Flags(), &c.json, answers)
+	cmdline.BindJSON(cmd.Flags(), &c.json, answers)
 	cmd.Flags().Var(cmdline.Wait(&c.timeout), "timeout", "how long to wait for "+answers)
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
@@ -55,7 +54,7 @@ empty, and with 1 when their rules differ or cannot be found out.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&q.file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
-	terminal.BindJSON(fs, &q.asJSON, "each daemon")
+	cmdline.BindJSON(fs, &q.asJSON, "each daemon")
 	q.to.Bind(fs)
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	bindStoreFlags(own)
@@ -146,7 +145,7 @@ func (q *daemonsQuery) ask(cmd *cobra.Command, fromRedis, fromDaemon bool) (*adm
 		return nil, fmt.Errorf("%w\n%w", err, failed)
 	}
 	why, _, _ := strings.Cut(err.Error(), "\n")
-	fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "the register in Redis was read, since the admin API cannot be had: "+spelling.Visible(why))
+	fmt.Fprintln(cmd.ErrOrStderr(), "the register in Redis was read, since the admin API cannot be had: "+spelling.Visible(why))
 	return list, nil
 }
 
@@ -164,7 +163,7 @@ func (q *daemonsQuery) fromRegister(cmd *cobra.Command) (*adminv1.ListDaemonsRes
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
 	for _, w := range q.loaded.warnings {
-		fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+w)
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 	}
 	if s.Store != settings.StoreRedis {
 		return nil, fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
@@ -186,12 +185,12 @@ func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsRespons
 	switch {
 	case q.asJSON:
 		for _, d := range list.GetDaemons() {
-			err = errors.Join(err, terminal.WriteMessage(cmd.OutOrStdout(), d))
+			err = errors.Join(err, cmdline.WriteMessage(cmd.OutOrStdout(), d))
 		}
 	case len(list.GetDaemons()) == 0:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "no daemon is signed in%s\n", q.under)
 	default:
-		err = printDaemons(terminal.Table(cmd.OutOrStdout()), list)
+		err = printDaemons(cmd.OutOrStdout(), list)
 	}
 	if err != nil || list.GetSameRules() {
 		return err
@@ -200,7 +199,7 @@ func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsRespons
 	for _, d := range list.GetDaemons() {
 		rules = append(rules, fleet.Daemon{ID: d.GetId(), Address: d.GetAddress(), Rules: d.GetRules()})
 	}
-	fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "rules differ: "+spelling.Visible(fleet.RulesDiffer(rules)))
+	fmt.Fprintln(cmd.ErrOrStderr(), "rules differ: "+spelling.Visible(fleet.RulesDiffer(rules)))
 	return cmdline.ExitCode(cmdline.ExitError)
 }
 

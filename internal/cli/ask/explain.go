@@ -9,7 +9,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -33,7 +32,7 @@ also says what takes with this id have charged.`,
 	dial.BindDomain(cmd, &domain, load)
 	cmd.Flags().Var(cmdline.Number(&cost, 1, bucket.MaxRequests), "cost", "what the request would take")
 	of.bind(cmd.Flags())
-	terminal.BindJSON(cmd.Flags(), &asJSON, "the answer")
+	cmdline.BindJSON(cmd.Flags(), &asJSON, "the answer")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := of.check(); err != nil {
@@ -53,9 +52,9 @@ also says what takes with this id have charged.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return terminal.WriteMessage(cmd.OutOrStdout(), r)
+				return cmdline.WriteMessage(cmd.OutOrStdout(), r)
 			}
-			x := explained{cost: cost, id: of.id, now: time.Now(), width: terminal.Columns(cmd.OutOrStdout())}
+			x := explained{cost: cost, id: of.id, now: time.Now()}
 			return x.writeRequest(cmd.OutOrStdout(), r)
 		})
 	}

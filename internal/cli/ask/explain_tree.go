@@ -10,7 +10,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -21,12 +20,11 @@ import (
 )
 
 // explained is how explanations are written: for a request of such a cost, with the id that
-// was asked about or "", at the moment now, wrapped at a width, or not at all if that is 0.
+// was asked about or "", at the moment now.
 type explained struct {
-	cost  int64
-	id    string
-	now   time.Time
-	width int
+	cost int64
+	id   string
+	now  time.Time
 }
 
 // writeRequest writes the explanation of a request as a sentence and a tree.
@@ -35,23 +33,21 @@ func (x *explained) writeRequest(w io.Writer, m *adminv1.ExplainResponse) error 
 	if m.GetDegraded() {
 		head += " The store does not answer: this is what decides in its place."
 	}
-	for _, line := range terminal.Wrapped(spelling.Visible(head), x.width) {
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
+	if _, err := fmt.Fprintln(w, spelling.Visible(head)); err != nil {
+		return err
 	}
 	var root branch
 	for i, d := range m.GetDescriptors() {
 		x.add(&root, d, m.DeniedByDescriptor != nil && m.GetDeniedByDescriptor() == uint32(i), m.DeniedByLimit)
 	}
-	return root.write(w, "", x.width)
+	return root.write(w, "")
 }
 
 // writeSubject writes the limits of a subject as such a tree.
 func (x *explained) writeSubject(w io.Writer, d *adminv1.ExplainedDescriptor) error {
 	var root branch
 	x.add(&root, d, false, nil)
-	return root.write(w, "", x.width)
+	return root.write(w, "")
 }
 
 // verdictTexts are the verdicts as shown to people.
@@ -146,7 +142,7 @@ func (x *explained) addLimit(b *branch, l *adminv1.ExplainedLimit, isDecisive bo
 	if l.GetNode() != "" {
 		key += ", on " + l.GetNode()
 	}
-	limit.addWhole("%s", key)
+	limit.add("%s", key)
 	if mode := l.GetOnStoreFailure(); mode != "" {
 		if l.GetShare() != nil {
 			mode += fmt.Sprintf(", as one of %d: %s", l.GetDaemons(), l.GetShare().GetText())

@@ -194,33 +194,3 @@ descriptor {
 		t.Errorf("got\n%s\nwant\n%s", s.String(), want)
 	}
 }
-
-// On a terminal, what people read is wrapped, and what they paste is not.
-func TestExplainTreeIsWrapped(t *testing.T) {
-	got := written(t, explained{width: 40}, `
-allowed: true domain_known: true
-descriptors {
-  entries {key: "user" value: "some one with a name that is longer than the terminal"}
-  rule {path: "user-of-a-name-that-is-longer-than-any-line" place {file: "limits.yaml" line: 3}}
-  limits {limit {text: "2 at once, then one every 30s" capacity: 2} key: "d|user=some one with a name that is longer" allowed: true remaining: 1 reset_after {seconds: 30}}
-  verdict: VERDICT_ALLOWED
-}`)
-	if want := `It would pass: of its limits the nearest
-is the limit without a name of
-'user=some one with a name that is longer than the terminal'
-(2 at once, then one every 30s), with 1
-left.
-└─ 'user=some one with a name that is longer than the terminal':
-   │ allowed
-   ├─ rule
-   │    user-of-a-name-that-is-longer-than-any-line
-   │    (limits.yaml:3)
-   └─ limit: 2 at once, then one every
-      │ 30s
-      ├─ allows: 1 of 2 left, full
-      │    again in 30s
-      └─ key d|user=some one with a name that is longer
-`; got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 )
 
 // HealthCommand asks the daemon with the settings that load returns, or the one that its
@@ -29,7 +28,7 @@ otherwise: a health check for containers without a shell.`,
 		Args: cmdline.NoArguments,
 	}
 	to.Bind(cmd.Flags())
-	terminal.BindJSON(cmd.Flags(), &asJSON, "the answer")
+	cmdline.BindJSON(cmd.Flags(), &asJSON, "the answer")
 	cmd.Flags().Var(cmdline.Wait(&timeout), "timeout", "how long to wait for the answer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -51,7 +50,7 @@ func showHealth(ctx context.Context, out io.Writer, to *dial.Target, asJSON bool
 		return to.Failure(conn, err)
 	}
 	if asJSON {
-		err = terminal.WriteMessage(out, r)
+		err = cmdline.WriteMessage(out, r)
 	} else {
 		_, err = fmt.Fprintln(out, r.GetStatus())
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -38,7 +37,7 @@ what a settlement has made of it.`,
 	}
 	dial.BindDomain(cmd, &domain, load)
 	of.bind(cmd.Flags())
-	terminal.BindJSON(cmd.Flags(), &asJSON, "each answer")
+	cmdline.BindJSON(cmd.Flags(), &asJSON, "each answer")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := of.check(); err != nil {
@@ -50,9 +49,9 @@ what a settlement has made of it.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return terminal.WriteMessage(cmd.OutOrStdout(), r)
+				return cmdline.WriteMessage(cmd.OutOrStdout(), r)
 			}
-			x := explained{id: of.id, now: time.Now(), width: terminal.Columns(cmd.OutOrStdout())}
+			x := explained{id: of.id, now: time.Now()}
 			return x.writeSubject(cmd.OutOrStdout(), r.GetDescriptor_())
 		})
 	}

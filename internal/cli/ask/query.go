@@ -20,7 +20,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
@@ -155,9 +154,9 @@ func (q *query) take(ctx context.Context, client ratelimitv1.RateLimitServiceCli
 
 func (q *query) print(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
 	if q.json {
-		return terminal.WriteAnswer(out, r)
+		return cmdline.WriteAnswer(out, r)
 	}
-	return printDecision(terminal.Table(out), args, r)
+	return printDecision(out, args, r)
 }
 
 // visibleArgs returns the arguments of a request as they are, or spelled differently if

@@ -10,7 +10,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -55,7 +54,7 @@ func (c *caller) release(ctx context.Context, out io.Writer, args []string) erro
 		return err
 	}
 	if c.json {
-		if err := terminal.WriteAnswer(out, r); err != nil {
+		if err := cmdline.WriteAnswer(out, r); err != nil {
 			return err
 		}
 		out = io.Discard // for the exit code
@@ -64,7 +63,7 @@ func (c *caller) release(ctx context.Context, out io.Writer, args []string) erro
 	for _, l := range r.GetLimits() {
 		rows = append(rows, releasedRow(l))
 	}
-	isDone, err := writeRows(terminal.Table(out), visibleArgs(args, take), rows, row{result: "nothing", text: "no limit of requests in flight applies"})
+	isDone, err := writeRows(out, visibleArgs(args, take), rows, row{result: "nothing", text: "no limit of requests in flight applies"})
 	if err == nil && r.GetDegraded() {
 		_, err = fmt.Fprintln(out, "DEGRADED released without the store, at least in part")
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -76,7 +75,7 @@ func (s *settlement) run(ctx context.Context, out io.Writer, args []string) erro
 		return err
 	}
 	if s.json {
-		if err := terminal.WriteAnswer(out, r); err != nil {
+		if err := cmdline.WriteAnswer(out, r); err != nil {
 			return err
 		}
 		out = io.Discard // for the exit code
@@ -86,7 +85,7 @@ func (s *settlement) run(ctx context.Context, out io.Writer, args []string) erro
 	for _, l := range r.GetLimits() {
 		rows = append(rows, settledRow(l))
 	}
-	isDone, err := writeRows(terminal.Table(out), args, rows, row{result: "unknown", text: "no limit applies; nothing has changed"})
+	isDone, err := writeRows(out, args, rows, row{result: "unknown", text: "no limit applies; nothing has changed"})
 	if err == nil && r.GetDegraded() {
 		_, err = fmt.Fprintln(out, "DEGRADED settled without the store, at least in part")
 	}

@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -63,8 +63,8 @@ Exits with 4 if not every daemon answered.`,
 	cmdline.BindWord(cmd, &q.window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}, "window", "span of time that ends now: 1m, 15m or 1h")
 	cmdline.BindWord(cmd, &q.by, []string{top.Denied.String(), top.Used.String()}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
 	fs.Var(cmdline.Number(&q.rows, 1, top.MaxRows), "rows", "how many subjects")
-	fs.BoolVar(&q.watch, "watch", false, "show it again every 2 s; on a terminal in place, until q")
-	terminal.BindJSON(fs, &q.asJSON, "each answer")
+	fs.BoolVar(&q.watch, "watch", false, "show it again every 2 s; on a terminal in place, until Ctrl-C")
+	cmdline.BindJSON(fs, &q.asJSON, "each answer")
 	q.to.Bind(fs)
 	cmd.RunE = q.run
 	return cmd
@@ -79,23 +79,13 @@ func (q *topQuery) run(cmd *cobra.Command, args []string) error {
 		request.Rule = args[1]
 	}
 	return q.to.WithAdmin(func(a dial.Admin) error {
-		to := terminal.Screen{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), Width: terminal.TableColumns(cmd.OutOrStdout())}
 		if !q.watch {
-			return q.show(cmd.Context(), to, a, request, "")
+			return q.show(cmd.Context(), cmd, a, request, "")
 		}
-		return q.showAgain(cmd, to, a, request)
-	})
-}
-
-// showAgain shows answers until a key or a signal ends it.
-func (q *topQuery) showAgain(cmd *cobra.Command, to terminal.Screen, a dial.Admin, request *adminv1.TopRequest) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	defer stop()
-	out := cmd.OutOrStdout()
-	return terminal.UntilKey(ctx, cmd.InOrStdin(), to, func(ctx context.Context, to terminal.Screen) error {
-		return again(ctx, redrawEvery, betweenAnswers(out, q.asJSON), func(ctx context.Context, before string) error {
-			to.Width = terminal.TableColumns(out) // the terminal may have been resized
-			return q.show(ctx, to, a, request, before)
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return again(ctx, redrawEvery, betweenAnswers(cmd.OutOrStdout(), q.asJSON), func(ctx context.Context, before string) error {
+			return q.show(ctx, cmd, a, request, before)
 		})
 	})
 }
@@ -113,10 +103,10 @@ func completeFirst(with cmdline.Completion) cmdline.Completion {
 // betweenAnswers returns what separates answers: an empty screen, an empty line, or, for
 // lines of JSON, nothing.
 func betweenAnswers(out io.Writer, asJSON bool) string {
-	switch {
-	case asJSON:
+	if asJSON {
 		return ""
-	case terminal.Is(out):
+	}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return "\x1b[H\x1b[2J"
 	}
 	return "\n"
@@ -144,25 +134,24 @@ func again(ctx context.Context, every time.Duration, between string, show func(c
 }
 
 // show asks once, and prints the answer in one piece, preceded by a text.
-func (q *topQuery) show(ctx context.Context, to terminal.Screen, a dial.Admin, request *adminv1.TopRequest, before string) error {
+func (q *topQuery) show(ctx context.Context, cmd *cobra.Command, a dial.Admin, request *adminv1.TopRequest, before string) error {
 	r, err := dial.Call(ctx, a, a.Top, request)
 	if err != nil {
 		return err
 	}
 	out := bytes.NewBufferString(before)
 	if q.asJSON {
-		err = terminal.WriteMessage(out, r)
+		err = cmdline.WriteMessage(out, r)
 	} else {
-		err = printTop(terminal.TableAt(out, to.Width), r, q.by, q.window)
-		out.WriteString(to.Hint)
+		err = printTop(out, r, q.by, q.window)
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := to.Out.Write(out.Bytes()); err != nil {
+	if _, err := cmd.OutOrStdout().Write(out.Bytes()); err != nil {
 		return err
 	}
-	if isWhole := tellMissing(to.Err, r); !isWhole {
+	if isWhole := tellMissing(cmd.ErrOrStderr(), r); !isWhole {
 		return cmdline.ExitCode(cmdline.ExitPending)
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
+	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -51,7 +51,7 @@ func WriteLines(out io.Writer, page []*adminv1.Assignment) error {
 	for _, a := range page {
 		a = proto.CloneOf(a)
 		forget(a)
-		if err := terminal.WriteMessage(out, a); err != nil {
+		if err := cmdline.WriteMessage(out, a); err != nil {
 			return err
 		}
 	}

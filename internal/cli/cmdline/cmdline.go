@@ -1,5 +1,5 @@
 // Package cmdline contains what command lines have in common: values of flags, exit codes,
-// and what is wrong with a command line: what was found, what is allowed, and what was
+// lines of JSON, and what is wrong with a command line: what was found, what is allowed, and what was
 // probably meant. It imports the settings, for similar names.
 package cmdline
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -48,5 +47,5 @@ func TellUnknownDomain(cmd *cobra.Command, a Admin, domain string) {
 	if err != nil || slices.ContainsFunc(r.GetDomains(), func(d *adminv1.Domain) bool { return d.GetName() == domain }) {
 		return
 	}
-	fmt.Fprintf(terminal.Messages(cmd.ErrOrStderr()), "no limits have the domain %s\n", yamlfile.Quote(domain))
+	fmt.Fprintf(cmd.ErrOrStderr(), "no limits have the domain %s\n", yamlfile.Quote(domain))
 }

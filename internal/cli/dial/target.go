@@ -1,7 +1,7 @@
 // Package dial reaches a running daemon: by flags that say where it is, with TLS and a
 // token, and with errors that say what to do. It also completes, in a shell, what the
-// daemon knows. It imports the settings, and where daemons with them listen, assigntext
-// and the terminal.
+// daemon knows. It imports the settings, and where daemons with them listen, and
+// assigntext.
 package dial
 
 import (

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
@@ -146,12 +145,12 @@ func (c *check) run(cmd *cobra.Command, paths []string) error {
 	for _, e := range errs {
 		found.Errors = append(found.Errors, finding{File: e.File, Line: e.Line, Column: e.Column, Path: e.Path, Text: e.Text()})
 		if !c.json {
-			fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), e.Error())
+			fmt.Fprintln(cmd.ErrOrStderr(), e.Error())
 		}
 	}
 	if len(errs) > 0 {
 		if c.json {
-			if err := terminal.WriteValue(cmd.OutOrStdout(), found); err != nil {
+			if err := cmdline.WriteValue(cmd.OutOrStdout(), found); err != nil {
 				return err
 			}
 		}
@@ -169,14 +168,14 @@ func (c *check) show(cmd *cobra.Command, found checked, rules *rules.Set, endpoi
 	for _, w := range warnings {
 		found.Warnings = append(found.Warnings, finding{File: w.File, Line: w.Line, Column: w.Column, Path: w.Path, Text: w.Text})
 		if !c.json {
-			fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+w.String())
+			fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w.String())
 		}
 	}
 	if !c.json {
-		return showTables(terminal.Table(cmd.OutOrStdout()), rules, endpoints)
+		return showTables(cmd.OutOrStdout(), rules, endpoints)
 	}
 	found.addRules(rules)
-	return terminal.WriteValue(cmd.OutOrStdout(), found)
+	return cmdline.WriteValue(cmd.OutOrStdout(), found)
 }
 
 // endpoints loads the file for forward auth; nil without one. Its own errors are returned
@@ -254,7 +253,7 @@ func (c *check) showDiff(cmd *cobra.Command, paths []string) error {
 	}
 	after, afterErrs, err := c.load(paths)
 	for _, e := range append(beforeErrs, afterErrs...) {
-		fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), e.Error())
+		fmt.Fprintln(cmd.ErrOrStderr(), e.Error())
 	}
 	if err != nil {
 		return err
@@ -266,7 +265,7 @@ func (c *check) showDiff(cmd *cobra.Command, paths []string) error {
 	if c.json {
 		err = writeDifferencesJSON(cmd.OutOrStdout(), differences)
 	} else {
-		err = writeDifferences(terminal.Table(cmd.OutOrStdout()), differences)
+		err = writeDifferences(cmd.OutOrStdout(), differences)
 	}
 	if err == nil && len(differences) > 0 {
 		return cmdline.ExitCode(cmdline.ExitDifferent)
@@ -283,7 +282,7 @@ func (c *check) load(paths []string) (*rules.Set, yamlfile.Errors, error) {
 
 func writeDifferencesJSON(out io.Writer, differences []diff.Difference) error {
 	for _, d := range differences {
-		if err := terminal.WriteValue(out, d); err != nil {
+		if err := cmdline.WriteValue(out, d); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
@@ -84,7 +83,7 @@ are, whatever their name.`,
 	fs.BoolVar(&r.denyUnmatched, "deny-unmatched", false, "deny descriptors without a rule, as with limits.unmatched: deny"+asRecorded)
 	fs.BoolVar(&r.shadow, "shadow-mode", false, "deny nothing, as with limits.shadow_mode"+asRecorded)
 	fs.BoolVar(&r.quota, "quota-mode", false, "treat all limits as quotas, as with limits.quota_mode"+asRecorded)
-	terminal.BindJSON(fs, &r.json, "the report")
+	cmdline.BindJSON(fs, &r.json, "the report")
 	cmd.MarkFlagsMutuallyExclusive("map", "csv")
 	for _, flag := range []string{"limits", "against", "map", "html"} {
 		cmdline.Complete(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -163,7 +162,7 @@ func (r *replaying) loadOptions(logs []*replay.Log) limitsfile.Options {
 
 // warn warns of something odd, and goes on.
 func warn(cmd *cobra.Command, text string) {
-	fmt.Fprintln(terminal.Messages(cmd.ErrOrStderr()), "warning: "+spelling.Visible(text))
+	fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+spelling.Visible(text))
 }
 
 // options loads the limits.
@@ -265,7 +264,7 @@ func (r *replaying) print(cmd *cobra.Command, report *replay.Report) error {
 	}
 	var err error
 	if r.json {
-		err = terminal.WriteValue(cmd.OutOrStdout(), report)
+		err = cmdline.WriteValue(cmd.OutOrStdout(), report)
 	} else {
 		err = report.WriteText(cmd.OutOrStdout())
 	}

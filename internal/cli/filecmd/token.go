@@ -11,7 +11,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -63,7 +62,7 @@ Only the token is on standard output, everything else on standard error.`,
 	fs.StringVar(&t.config, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings, which name the tokens file")
 	fs.BoolVar(&t.add, "add", false, "add a token to those that the name has")
 	fs.BoolVar(&t.replace, "replace", false, "replace the token that the name has")
-	terminal.BindJSON(fs, &t.json, "the token, its name, role and file")
+	cmdline.BindJSON(fs, &t.json, "the token, its name, role and file")
 	cmd.MarkFlagsMutuallyExclusive("add", "replace")
 	cmdline.Complete(cmd, "role", func(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		return cmdline.StartingWith(access.RoleNames(), toComplete), cobra.ShellCompDirectiveNoFileComp
@@ -138,7 +137,7 @@ func (t *newToken) run(out, notes io.Writer) error {
 		return fmt.Errorf("the tokens file: %w", err)
 	}
 	if t.json {
-		err = terminal.WriteValue(out, struct {
+		err = cmdline.WriteValue(out, struct {
 			Name  string `json:"name"`
 			Role  string `json:"role"`
 			Token string `json:"token"`

@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -92,7 +91,7 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	bindForce(fs, &c.force, "do it though it would do nothing for anybody")
 	fs.StringVar(&c.rows.path, "from", "", "file of assignments, or - for standard input")
 	fs.BoolVar(&c.rows.dryRun, "dry-run", false, "say what would change, and change nothing")
-	terminal.BindJSON(fs, &c.asJSON, "each change, or with --from the summary,")
+	cmdline.BindJSON(fs, &c.asJSON, "each change, or with --from the summary,")
 	c.to.Bind(fs)
 	for _, alone := range []string{"plan", "limit", "starts", "time-zone", "unlimited", "only", "until", "for", "reason", "force"} {
 		cmd.MarkFlagsMutuallyExclusive("from", alone)

@@ -6,7 +6,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -33,7 +32,7 @@ descriptors, perhaps because of a misspelt key, the block is refused, unless
 	bindReason(cmd, &given.Reason)
 	bindForce(cmd.Flags(), &force, "do it though no rule is for such descriptors")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
-	terminal.BindJSON(cmd.Flags(), &asJSON, "each change")
+	cmdline.BindJSON(cmd.Flags(), &asJSON, "each change")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return setAll(cmd, &to, setting{given: &given, ends: ends, args: args, how: asking{dryRun: dryRun, strict: !force}, asJSON: asJSON, send: sendPatches})
@@ -58,10 +57,10 @@ to them applies again, or the limits files do.
 	dial.BindDomain(cmd, &r.domain, load)
 	bindReason(cmd, &r.reason)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
-	terminal.BindJSON(cmd.Flags(), &asJSON, "each change")
+	cmdline.BindJSON(cmd.Flags(), &asJSON, "each change")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return r.removeOf(cmd, &to, args, &changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: asJSON, how: asking{dryRun: dryRun}})
+		return r.removeOf(cmd, &to, args, &changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, how: asking{dryRun: dryRun}})
 	}
 	return cmd
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -114,7 +113,7 @@ func (t *changes) print(domain string, entries []*ratelimitv1.Entry, c *adminv1.
 	t.failed = t.failed || !done
 	t.forceable = t.forceable || !done && len(c.GetWarnings()) > 0
 	if t.asJSON {
-		return terminal.WriteMessage(t.out, c)
+		return cmdline.WriteMessage(t.out, c)
 	}
 	text := changeText(domain, entries, c, time.Now())
 	if t.how.dryRun {
@@ -126,7 +125,7 @@ func (t *changes) print(domain string, entries []*ratelimitv1.Entry, c *adminv1.
 	if done {
 		printWarnings(t.err, assigntext.SubjectText(domain, entries), c.GetWarnings())
 	}
-	if _, err := fmt.Fprintln(terminal.Table(t.out), spelling.Visible(text)); err != nil || !hasReplaced(c.GetOutcome()) {
+	if _, err := fmt.Fprintln(t.out, spelling.Visible(text)); err != nil || !hasReplaced(c.GetOutcome()) {
 		return err
 	}
 	return t.printMore("before: " + assigntext.Describe(c.GetBefore(), time.Now()))
@@ -134,7 +133,7 @@ func (t *changes) print(domain string, entries []*ratelimitv1.Entry, c *adminv1.
 
 // printMore prints another line on a change that was printed.
 func (t *changes) printMore(text string) error {
-	_, err := fmt.Fprintln(terminal.Table(t.out), "           "+spelling.Visible(text))
+	_, err := fmt.Fprintln(t.out, "           "+spelling.Visible(text))
 	return err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -70,7 +69,7 @@ func (i *importer) run(cmd *cobra.Command, a dial.Admin) error {
 		defer opened.Close()
 		file, i.name = opened, i.path
 	}
-	i.sum.DryRun, i.seen, i.err = i.dryRun, make(map[string]int), terminal.Messages(cmd.ErrOrStderr())
+	i.sum.DryRun, i.seen, i.err = i.dryRun, make(map[string]int), cmd.ErrOrStderr()
 	changes, err := assigntext.ReadChanges(file, i.domain, time.Now())
 	if err != nil {
 		return i.wrap(err)
@@ -219,7 +218,7 @@ func (i *importer) count(of *assigntext.Change, c *adminv1.AssignmentChange) {
 // summarize prints the results for the rows.
 func (i *importer) summarize(out io.Writer) error {
 	if i.asJSON {
-		return terminal.WriteValue(out, i.sum)
+		return cmdline.WriteValue(out, i.sum)
 	}
 	would := ""
 	if i.dryRun {

@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -50,14 +49,14 @@ value frees all slots, and that of a holder frees only its own.
 	cmdline.Complete(cmd, "limit", dial.CompleteLimit(load, ""))
 	bindReason(cmd, &r.reason)
 	bindForce(cmd.Flags(), &r.force, "do it though there is nothing to reset")
-	terminal.BindJSON(cmd.Flags(), &r.asJSON, "each answer")
+	cmdline.BindJSON(cmd.Flags(), &r.asJSON, "each answer")
 	r.to.Bind(cmd.Flags())
 	cmd.RunE = r.run
 	return cmd
 }
 
 func (r *resetting) run(cmd *cobra.Command, args []string) error {
-	p := resets{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: r.asJSON}
+	p := resets{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: r.asJSON}
 	err := r.to.EachSubject(args, func(a dial.Admin, entries []*ratelimitv1.Entry) error {
 		request := &adminv1.ResetRequest{Domain: r.domain, Entries: entries, Reason: r.reason, Strict: !r.force}
 		if cmd.Flags().Changed("limit") {
@@ -107,13 +106,13 @@ func (t *resets) printRefused(subject string, err error) bool {
 func (t *resets) print(subject string, r *adminv1.ResetResponse) error {
 	printWarnings(t.err, subject, r.GetWarnings())
 	if t.asJSON {
-		return terminal.WriteMessage(t.out, r)
+		return cmdline.WriteMessage(t.out, r)
 	}
 	text := fmt.Sprintf("reset  %s: %s", subject, assigntext.LimitNames(r.GetLimits()))
 	if len(r.GetLimits()) == 0 {
 		text = fmt.Sprintf("unchanged  %s: no limit to reset", subject)
 	}
-	_, err := fmt.Fprintln(terminal.Table(t.out), spelling.Visible(text))
+	_, err := fmt.Fprintln(t.out, spelling.Visible(text))
 	return err
 }
 
@@ -133,6 +132,6 @@ func isResetRefused(code codes.Code) bool {
 func printSharedCounter(cmd *cobra.Command, a dial.Admin, r *adminv1.ResetRequest) {
 	found, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: r.GetDomain(), Entries: r.GetEntries()})
 	if rule := found.GetDescriptor_().GetRule(); err == nil && rule.GetShareThreshold() {
-		fmt.Fprintf(terminal.Messages(cmd.ErrOrStderr()), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", spelling.Visible(rule.GetPath()))
+		fmt.Fprintf(cmd.ErrOrStderr(), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", spelling.Visible(rule.GetPath()))
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -41,7 +40,7 @@ func setAll(cmd *cobra.Command, to *dial.Target, p setting) error {
 		return err
 	}
 	return to.WithAdmin(func(a dial.Admin) error {
-		printed := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: p.asJSON, how: p.how}
+		printed := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: p.asJSON, how: p.how}
 		return printed.change(cmd.Context(), a, patches, p.send)
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -69,7 +68,7 @@ beforehand what would end. Blocks end too with --blocks.
 	fs.BoolVar(&c.blocks, "blocks", false, "with --all: end blocks too")
 	fs.BoolVar(&c.dryRun, "dry-run", false, "say what would end, and change nothing")
 	bindReason(cmd, &c.reason)
-	terminal.BindJSON(fs, &c.asJSON, "each change")
+	cmdline.BindJSON(fs, &c.asJSON, "each change")
 	c.to.Bind(fs)
 	cmd.RunE = c.run
 	return cmd
@@ -90,7 +89,7 @@ func (c *unassigning) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	slices.Sort(c.parts)
-	p := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: c.asJSON, how: asking{dryRun: c.dryRun}}
+	p := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: c.asJSON, how: asking{dryRun: c.dryRun}}
 	if c.all {
 		return c.to.WithAdmin(func(a dial.Admin) error { return c.removeAll(cmd, a, &p) })
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
-	"github.com/ratelimitd/ratelimitd/internal/cli/terminal"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -36,10 +35,10 @@ have ended since. A second undo takes back the first. A reset cannot be undone.
 	dial.BindDomain(cmd, &request.Domain, load)
 	bindReason(cmd, &request.Reason)
 	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, "say what would change, and change nothing")
-	terminal.BindJSON(cmd.Flags(), &asJSON, "each change, with the record of what it undoes,")
+	cmdline.BindJSON(cmd.Flags(), &asJSON, "each change, with the record of what it undoes,")
 	to.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p := changes{out: cmd.OutOrStdout(), err: terminal.Messages(cmd.ErrOrStderr()), asJSON: asJSON, how: asking{dryRun: request.GetDryRun()}}
+		p := changes{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: asJSON, how: asking{dryRun: request.GetDryRun()}}
 		err := to.EachSubject(args, func(a dial.Admin, entries []*ratelimitv1.Entry) error {
 			request.Entries = entries
 			r, err := dial.Call(cmd.Context(), a, a.UndoAssignment, &request)
@@ -50,7 +49,7 @@ have ended since. A second undo takes back the first. A reset cannot be undone.
 			}
 			if asJSON {
 				p.failed = p.failed || !succeeded(r.GetChange().GetOutcome())
-				return terminal.WriteMessage(p.out, r)
+				return cmdline.WriteMessage(p.out, r)
 			}
 			if err := p.print(request.GetDomain(), entries, r.GetChange()); err != nil || !succeeded(r.GetChange().GetOutcome()) {
 				return err

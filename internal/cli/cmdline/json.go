@@ -1,4 +1,4 @@
-package terminal
+package cmdline
 
 import (
 	"bytes"
