@@ -19,7 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/daemon"
-	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/reach"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -153,7 +153,7 @@ func isOwn(own settings.Settings, at daemon.Addresses) bool {
 // reachable returns addresses at which this machine reaches ports.
 func reachable(at daemon.Addresses) daemon.Addresses {
 	for _, address := range []*string{&at.GRPC, &at.HTTP, &at.Admin} {
-		if port, ok := ownaddress.OnAll(*address); ok {
+		if port, ok := reach.OnAll(*address); ok {
 			*address = net.JoinHostPort("127.0.0.1", port)
 		}
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
 	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
-	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
-	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/reach"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 )
 
@@ -74,12 +73,12 @@ func (a *assignments) openFile(s settings.Settings, _ *engine, hooks assign.Hook
 func (a *assignments) openRedis(s settings.Settings, e *engine, hooks assign.Hooks, log *slog.Logger) error {
 	r := s.Redis
 	r.Timeout = max(r.Timeout, changesWithin)
-	conn, err := ownredis.Connect(r, log)
+	conn, err := reach.Redis(r, log)
 	if err != nil {
 		return err
 	}
 	store := redislog.New(conn, redislog.Options{
-		Name:           ownaddress.Of(s.GRPC),
+		Name:           reach.Address(s.GRPC),
 		CachePath:      s.Assignments.CachePath,
 		Where:          whereOf(s.Redis),
 		MaxRecords:     s.Assignments.MaxRecords,

@@ -13,8 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/zone"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
-	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
-	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/reach"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/fallback"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
@@ -52,7 +51,7 @@ func newEngine(version string, s settings.Settings, live *rules.Live, tracer *tr
 		return &engine{store: memory, counted: memory.Counted}, nil
 	}
 	redisconn.LogClient(log)
-	redis, err := ownredis.Connect(s.Redis, log)
+	redis, err := reach.Redis(s.Redis, log)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func newEngine(version string, s settings.Settings, live *rules.Live, tracer *tr
 
 func fleetOptions(version string, s settings.Settings, live *rules.Live, log *slog.Logger) fleet.Options {
 	return fleet.Options{
-		Address:     ownaddress.Of(s.GRPC),
+		Address:     reach.Address(s.GRPC),
 		Version:     version,
 		HashTags:    s.Redis.HashTags,
 		StateFormat: script.StateFormat,

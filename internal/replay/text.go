@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
@@ -244,4 +245,17 @@ func (r *Report) clockOfDay(t time.Time) string {
 		return t.Format("15:04:05.000")
 	}
 	return t.Format(time.TimeOnly)
+}
+
+// grouped formats a number for people, with thousands separators, as in 12,300.
+func grouped[N int | int64 | uint64](n N) string {
+	return words.Thousands(int64(n))
+}
+
+// plural returns "1 request" or "12,300 requests".
+func plural(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return grouped(n) + " " + what + "s"
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
-	"github.com/ratelimitd/ratelimitd/internal/daemon/ownredis"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/reach"
 	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
@@ -220,7 +220,7 @@ func readRegister(ctx context.Context, r settings.Redis) ([]fleet.Daemon, time.T
 	silent := slog.New(slog.DiscardHandler)
 	redisconn.LogClient(silent)
 	r.Timeout = max(r.Timeout, patience)
-	conn, err := ownredis.Connect(r, silent)
+	conn, err := reach.Redis(r, silent)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

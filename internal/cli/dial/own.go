@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
-	"github.com/ratelimitd/ratelimitd/internal/daemon/ownaddress"
+	"github.com/ratelimitd/ratelimitd/internal/daemon/reach"
 )
 
 // OwnSettings returns the settings of a daemon started in this environment.
@@ -30,7 +30,7 @@ func (t *Target) ownDaemon() (address string, c *tls.Config, err error) {
 	if address == "" && own.socket == "" {
 		return "", nil, fmt.Errorf("a daemon with this environment has no %s: set %s, which is empty, or give --%s", t.port.name, t.port.setting, t.port.flag)
 	}
-	if port, ok := ownaddress.OnAll(address); ok {
+	if port, ok := reach.OnAll(address); ok {
 		address = net.JoinHostPort("127.0.0.1", port)
 	}
 	if own.socket != "" {

@@ -1,6 +1,6 @@
-// Package ownaddress says where a daemon with given settings listens, as people and
-// programs name it. It imports the settings.
-package ownaddress
+// Package reach says where a daemon with given settings listens, and connects to its Redis.
+// It imports the settings, redisconn and the script.
+package reach
 
 import (
 	"net"
@@ -17,8 +17,8 @@ func OnAll(address string) (port string, ok bool) {
 	return port, err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
-// Of returns the address by which people find this daemon.
-func Of(g settings.GRPC) string {
+// Address returns the address by which people find this daemon.
+func Address(g settings.GRPC) string {
 	name, err := os.Hostname()
 	if g.Socket != "" {
 		return name + ":" + g.Socket

@@ -1,6 +1,4 @@
-// Package ownredis connects to the Redis of a daemon with given settings. It imports the
-// settings, redisconn and the script.
-package ownredis
+package reach
 
 import (
 	"fmt"
@@ -12,9 +10,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-// Connect returns a connection to the Redis of the settings. It connects when it is first
+// Redis returns a connection to the Redis of the settings. It connects when it is first
 // used.
-func Connect(r settings.Redis, log *slog.Logger) (*redisconn.Conn, error) {
+func Redis(r settings.Redis, log *slog.Logger) (*redisconn.Conn, error) {
 	tlsFor, err := tlsfiles.ClientConfig(r.TLS, log)
 	if err != nil {
 		return nil, fmt.Errorf("redis.tls: %w", err)
