@@ -8,7 +8,6 @@ import (
 
 // chart is a graph of a share of denials over time, in units of the graph.
 type chart struct {
-	Title string
 	// Lines are before, if there is one, and after.
 	Lines []chartLine
 	// Grid are the horizontal lines, and Ticks the times below them.
@@ -44,12 +43,12 @@ const (
 // tops are the shares at which a chart may end.
 var tops = [...]float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}
 
-// chartOf draws a series.
-func (t *timeline) chartOf(title string, all *series, hasBefore bool, last int64) chart {
+// chart draws the shares until a time.
+func (t *timeline) chart(hasBefore bool, last int64) *chart {
 	n := t.at(last) + 1
 	length := int64(n) * t.width
-	s, n, width := all.legible(n, (chartRight-chartLeft)/float64(n))
-	c := chart{Title: title}
+	s, n, width := t.all.legible(n, (chartRight-chartLeft)/float64(n))
+	c := new(chart)
 	top := topOf(&s, n)
 	for i := range 3 {
 		share := top * float64(i) / 2

@@ -1,12 +1,10 @@
 package replay
 
 import (
-	"cmp"
 	_ "embed"
 	"html/template"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"time"
 
@@ -47,57 +45,22 @@ func groupedDigits(digits string) string {
 	return grouped(n)
 }
 
-// maxCharts bounds the rules with a chart: those with the most denials, before or after.
-const maxCharts = 12
-
 // pageData is what a page shows.
 type pageData struct {
 	*Report
-	Charts  []chart
-	Compare bool // with before
+	Chart   *chart // nil if nothing was denied
+	Compare bool   // with before
 	Unruled string
 }
 
-// WriteHTML writes the report as a self-contained HTML page: charts are SVG, and there is
-// no script.
+// WriteHTML writes the report as a self-contained HTML page: the chart is SVG, and there
+// is no script.
 func (r *Report) WriteHTML(out io.Writer) error {
 	data := pageData{Report: r, Compare: r.Recorded, Unruled: yamlfile.Commas(r.Unruled())}
 	if r.DeniedBefore > 0 || r.DeniedAfter > 0 {
-		last := r.Last.UnixMicro()
-		if !r.isOfOneRule() {
-			data.Charts = append(data.Charts, r.timeline.chartOf("all requests", &r.timeline.all, r.Recorded, last))
-		}
-		for _, i := range r.charted() {
-			rule := &r.Rules[i]
-			data.Charts = append(data.Charts, r.timeline.chartOf(spelling.Visible(rule.Domain)+": "+ruleText(rule.Rule), r.series[i], r.Recorded, last))
-		}
+		data.Chart = r.timeline.chart(r.Recorded, r.Last.UnixMicro())
 	}
 	return page.Execute(out, data)
-}
-
-// isOfOneRule reports whether only one rule denies anything, and no other was asked
-// beside it: its chart is that of all requests.
-func (r *Report) isOfOneRule() bool {
-	rules := 0
-	for i := range r.Rules {
-		rule := &r.Rules[i]
-		if rule.Rule != withoutRule || rule.Before.Denied > 0 || rule.After.Denied > 0 {
-			rules++
-		}
-	}
-	return rules == 1 && len(r.charted()) == 1
-}
-
-// charted returns the rules that have a chart.
-func (r *Report) charted() (rules []int) {
-	weight := func(i int) uint64 { return max(r.Rules[i].Before.Denied, r.Rules[i].After.Denied) }
-	for i := range r.Rules {
-		if r.series[i] != nil && weight(i) > 0 {
-			rules = append(rules, i)
-		}
-	}
-	slices.SortStableFunc(rules, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
-	return rules[:min(len(rules), maxCharts)]
 }
 
 // SubjectsOf returns the data of a table of subjects.

@@ -299,7 +299,7 @@ func (r *Replay) compareWithBefore(l *Record, denied bool, recorded *decider) er
 		r.timeline.all.add(before, bin, deniedBefore)
 	}
 	for i := range l.Descriptors {
-		r.descriptor(&l.Line, bin, i, hasBefore)
+		r.descriptor(&l.Line, i, hasBefore)
 	}
 	return nil
 }
@@ -323,12 +323,9 @@ func (t *Totals) count(deniedBefore, denied, hasBefore bool) {
 }
 
 // descriptor counts the result of a descriptor.
-func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
+func (r *Replay) descriptor(l *decisionlog.Line, i int, hasBefore bool) {
 	now := r.verdicts[after][i]
 	denied := now.result == decisionlog.Denied
-	if s := r.timeline.of(now.row); s != nil {
-		s.add(after, bin, denied)
-	}
 	entries := l.Descriptors[i].Entries
 	if now.subject != nil {
 		entries = now.subject
@@ -346,9 +343,6 @@ func (r *Replay) descriptor(l *decisionlog.Line, bin, i int, hasBefore bool) {
 	r.countBoth(then, now, hash)
 	deniedBefore := then.result == decisionlog.Denied
 	newlyDenied, newlyAllowed := denied && !deniedBefore, deniedBefore && !denied
-	if s := r.timeline.of(then.row); s != nil {
-		s.add(before, bin, deniedBefore)
-	}
 	if newlyDenied {
 		now.row.newlyDenied++
 	}

@@ -34,7 +34,6 @@ type Report struct {
 	Unfollowed uint64 `json:"unfollowed"`
 
 	timeline *timeline
-	series   []*series // of Rules
 }
 
 // Sources says what a report is about.
@@ -135,7 +134,6 @@ func (r *Replay) Report() *Report {
 	for _, row := range all {
 		found.Rules = append(found.Rules, row.report())
 		found.Subjects.plus(&found.Rules[len(found.Rules)-1].Subjects)
-		found.series = append(found.series, row.series)
 	}
 	return found
 }

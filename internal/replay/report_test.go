@@ -137,7 +137,7 @@ func TestBadTablesAreTold(t *testing.T) {
 	}
 }
 
-// A page is well-formed, has charts and no script, and shows what a log says as
+// A page is well-formed, has a chart and no script, and shows what a log says as
 // text.
 func TestPageShowsTheReport(t *testing.T) {
 	t.Parallel()

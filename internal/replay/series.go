@@ -2,13 +2,8 @@ package replay
 
 import "time"
 
-const (
-	// bins is the maximum number of time bins in a chart.
-	bins = 240
-	// maxSeries bounds the rules whose share of denials is kept over time, 15 KiB each.
-	// The first ones encountered have one.
-	maxSeries = 200
-)
+// bins is the maximum number of time bins in a chart.
+const bins = 240
 
 // timeline collects denials over time. Its bins double in length when time goes beyond
 // them, so the memory does not depend on the length of a log.
@@ -16,7 +11,6 @@ type timeline struct {
 	start int64 // of the first bin, in microseconds since the Unix epoch
 	width int64 // of a bin in microseconds
 	all   series
-	rules []*series
 }
 
 // series counts what was asked and denied in each bin, before and after.
@@ -29,9 +23,6 @@ func (t *timeline) at(us int64) int {
 	}
 	for us-t.start >= bins*t.width {
 		t.all.halve()
-		for _, s := range t.rules {
-			s.halve()
-		}
 		t.width *= 2
 	}
 	return int(max(0, us-t.start) / t.width)
@@ -54,13 +45,4 @@ func (s *series) add(p phase, bin int, denied bool) {
 	if denied {
 		s.denied[p][bin]++
 	}
-}
-
-// of returns the series of a rule, or nil if there is no room for it.
-func (t *timeline) of(r *row) *series {
-	if r.series == nil && len(t.rules) < maxSeries {
-		r.series = new(series)
-		t.rules = append(t.rules, r.series)
-	}
-	return r.series
 }

@@ -53,7 +53,6 @@ type row struct {
 	// followed is set if a subject of it is followed.
 	followed bool
 	crowd    crowd
-	series   *series
 }
 
 type limitRow struct {
