@@ -76,7 +76,7 @@ daemon, which is how to move assignments from one Redis to another.`,
 			if err := dial.EachPage(cmd.Context(), a, &request, write); err != nil {
 				return err
 			}
-			dial.TellUnknownDomain(cmd, a, request.GetDomain())
+			dial.WarnOfUnknownDomain(cmd, a, request.GetDomain())
 			return nil
 		})
 	}

@@ -63,7 +63,7 @@ func (q *auditQuery) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing was changed")
-		dial.TellUnknownDomain(cmd, a, q.domain)
+		dial.WarnOfUnknownDomain(cmd, a, q.domain)
 		return err
 	})
 }

@@ -151,7 +151,7 @@ func (q *topQuery) show(ctx context.Context, cmd *cobra.Command, a dial.Admin, r
 	if _, err := cmd.OutOrStdout().Write(out.Bytes()); err != nil {
 		return err
 	}
-	if isWhole := tellMissing(cmd.ErrOrStderr(), r); !isWhole {
+	if isWhole := printMissing(cmd.ErrOrStderr(), r); !isWhole {
 		return cmdline.ExitCode(cmdline.ExitPending)
 	}
 	return nil
@@ -189,8 +189,8 @@ func share(part, whole uint64) string {
 	return fmt.Sprintf("%.1f%%", math.Min(100, 100*float64(part)/float64(whole)))
 }
 
-// tellMissing says what an answer lacks, and reports whether it is complete.
-func tellMissing(to io.Writer, r *adminv1.TopResponse) bool {
+// printMissing says what an answer lacks, and reports whether it is complete.
+func printMissing(to io.Writer, r *adminv1.TopResponse) bool {
 	if r.GetOthersUnknown() != "" {
 		fmt.Fprintln(to, "other daemons are not in it:", spelling.Visible(r.GetOthersUnknown()))
 	}

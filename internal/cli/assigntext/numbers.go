@@ -110,7 +110,7 @@ func NumbersValue(to *[]*adminv1.AssignedNumbers) cmdline.Value {
 	return cmdline.Value{Kind: "numbers", May: AllowedNumbers, Read: func(text string) error {
 		n, err := parseNumbers(text)
 		if err != nil {
-			return cmdline.Told{Err: err}
+			return cmdline.ValueError{Err: err}
 		}
 		*to = append(*to, n)
 		return nil

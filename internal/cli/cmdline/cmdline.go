@@ -24,7 +24,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	var lacking *pflag.ValueRequiredError
 	var invalid *pflag.InvalidValueError
 	var syntax *pflag.InvalidSyntaxError
-	var told Told
+	var own ValueError
 	switch {
 	case errors.As(err, &unknown):
 		shown := "--" + unknown.GetSpecifiedName()
@@ -35,8 +35,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &lacking):
 		f := lacking.GetFlag()
 		return fmt.Errorf("flag --%s: found no value; allowed: --%s and a value (%s)", f.Name, f.Name, f.Value.Type())
-	case errors.As(err, &invalid) && errors.As(err, &told):
-		return fmt.Errorf("flag --%s: %w", invalid.GetFlag().Name, told.Err)
+	case errors.As(err, &invalid) && errors.As(err, &own):
+		return fmt.Errorf("flag --%s: %w", invalid.GetFlag().Name, own.Err)
 	case errors.As(err, &invalid):
 		f, allowed := invalid.GetFlag(), "a value of the type "+invalid.GetFlag().Value.Type()
 		if a, ok := f.Value.(interface{ Allowed() string }); ok {

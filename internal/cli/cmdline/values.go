@@ -20,7 +20,7 @@ type Value struct {
 	May string
 	// Default is what help shows as the value before it is set.
 	Default string
-	// Read takes a text. Its error is shown only if it is Told; otherwise May says
+	// Read takes a text. Its error is shown only if it is a ValueError; otherwise May says
 	// enough.
 	Read func(text string) error
 }
@@ -39,11 +39,11 @@ func (v Value) Set(text string) error { return v.Read(text) }
 // Allowed says what is allowed.
 func (v Value) Allowed() string { return v.May }
 
-// Told is an error that itself says what was found and what is allowed.
-type Told struct{ Err error }
+// ValueError is an error that itself says what was found and what is allowed.
+type ValueError struct{ Err error }
 
 // Error implements error.
-func (t Told) Error() string { return t.Err.Error() }
+func (e ValueError) Error() string { return e.Err.Error() }
 
 // ErrNotAllowed is the error of a value that is not allowed.
 var ErrNotAllowed = errors.New("not what is allowed")

@@ -37,9 +37,9 @@ func EachPage(ctx context.Context, a Admin, request *adminv1.ListAssignmentsRequ
 	}
 }
 
-// TellUnknownDomain says so if the daemon's limits files lack a domain. What was assigned
+// WarnOfUnknownDomain says so if the daemon's limits files lack a domain. What was assigned
 // in it may still exist.
-func TellUnknownDomain(cmd *cobra.Command, a Admin, domain string) {
+func WarnOfUnknownDomain(cmd *cobra.Command, a Admin, domain string) {
 	if domain == "" {
 		return
 	}

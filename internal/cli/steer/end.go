@@ -34,7 +34,7 @@ func (e *end) moment(now time.Time) (*timestamppb.Timestamp, error) {
 // readUntil reads a point in time.
 func (e *end) readUntil(text string) (err error) {
 	if e.until, err = assigntext.ParseEnd(text, time.Now()); err != nil {
-		return cmdline.Told{Err: err}
+		return cmdline.ValueError{Err: err}
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ func (e *end) readUntil(text string) (err error) {
 // readSpan reads a span of time starting now.
 func (e *end) readSpan(text string) (err error) {
 	if e.span, err = period.Parse(text); err != nil {
-		return cmdline.Told{Err: fmt.Errorf("found %w; allowed: %s", err, period.Allowed)}
+		return cmdline.ValueError{Err: fmt.Errorf("found %w; allowed: %s", err, period.Allowed)}
 	}
 	return nil
 }

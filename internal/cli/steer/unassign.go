@@ -214,7 +214,7 @@ func (r *removing) removeAll(cmd *cobra.Command, a dial.Admin, p *changes) error
 	if failed != nil {
 		return fmt.Errorf("%w\nnot all of it was done; run it again", failed)
 	}
-	dial.TellUnknownDomain(cmd, a, r.domain)
+	dial.WarnOfUnknownDomain(cmd, a, r.domain)
 	return p.end()
 }
 
