@@ -4,16 +4,14 @@
 //
 // Each RPC needs a role: viewer, support (which may also explain, inspect,
 // reset, see who had the most, and put relief on top of assignments) or
-// operator (which may do all). Without a tokens file
-// (admin.tokens_file) and without client certificates, callers on the machine
-// itself are viewers who may also explain and inspect, and nobody else is served.
+// operator (which may do all). Without a tokens file (admin.tokens_file) and without client certificates, callers on the machine itself are viewers who may also explain and inspect, and all others are refused.
 //
 // All RPCs fail alike:
-//   INVALID_ARGUMENT   the request cannot be meant; the message says where it is
+//   INVALID_ARGUMENT   the request is invalid; the message says where it is
 //                      wrong, what was found and what is allowed
-//   UNAUTHENTICATED    no token, or none that the daemon knows
+//   UNAUTHENTICATED    no token, or an unknown one
 //   PERMISSION_DENIED  the caller's role does not have this right
-//   RESOURCE_EXHAUSTED too many failed authentications, or too much is held
+//   RESOURCE_EXHAUSTED too many failed authentications, or too little memory
 //   FAILED_PRECONDITION  a setting turns it off, or strict does; the message says
 //                      which, or why
 //   NOT_FOUND          no such domain, rule or assignment
@@ -45,7 +43,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Unmatched is what a descriptor of a known domain without a rule gets.
+// Unmatched is the decision for a descriptor without a rule, in a known domain.
 type Unmatched int32
 
 const (
@@ -95,14 +93,14 @@ func (Unmatched) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
-// Verdict is what a descriptor gets.
+// Verdict is how a descriptor is decided.
 type Verdict int32
 
 const (
 	Verdict_VERDICT_UNSPECIFIED Verdict = 0
 	Verdict_VERDICT_ALLOWED     Verdict = 1
 	Verdict_VERDICT_DENIED      Verdict = 2
-	// Over a limit that does not deny, in shadow mode.
+	// Over a limit in shadow mode, which does not deny.
 	Verdict_VERDICT_SHADOWED Verdict = 3
 	// No rule, or none of its plans, and unmatched descriptors pass.
 	Verdict_VERDICT_UNMATCHED_ALLOWED Verdict = 4
@@ -166,16 +164,16 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 type Miss int32
 
 const (
-	// It has one, or its domain is not known.
+	// It has one, or its domain is unknown.
 	Miss_MISS_UNSPECIFIED Miss = 0
-	// No descriptor below has the key of the next entry. Near is one with almost that key, or
-	// with that key elsewhere in the file.
+	// No descriptor below has the key of the next entry. near is one with a similar key,
+	// or with that key elsewhere in the file.
 	Miss_MISS_KEY Miss = 1
-	// None matches the value. Near is one with almost that value.
+	// None matches the value. near is one with a similar value.
 	Miss_MISS_VALUE Miss = 2
-	// The entries end above the limits. Near is a descriptor below that has some.
+	// The entries end above the limits. near is a descriptor below that has limits.
 	Miss_MISS_TOO_SHORT Miss = 3
-	// The entries go on where nothing is below. Near is what was reached, if it has limits.
+	// The entries are deeper than the file. near is what was reached, if it has limits.
 	Miss_MISS_TOO_LONG Miss = 4
 )
 
@@ -291,7 +289,7 @@ const (
 	// The numbers of all limits.
 	Part_PART_NUMBERS  Part = 5
 	Part_PART_CALENDAR Part = 6
-	// All temporary layers, but for blocks in them.
+	// All temporary layers, except blocks in them.
 	Part_PART_TEMPORARY Part = 7
 )
 
@@ -346,23 +344,23 @@ func (Part) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
-// ChangeOutcome is what became of a change.
+// ChangeOutcome is the result of a change.
 type ChangeOutcome int32
 
 const (
 	ChangeOutcome_CHANGE_OUTCOME_UNSPECIFIED ChangeOutcome = 0
 	ChangeOutcome_CHANGE_OUTCOME_CREATED     ChangeOutcome = 1
 	ChangeOutcome_CHANGE_OUTCOME_REPLACED    ChangeOutcome = 2
-	// What was asked for was in force already; nothing was written.
+	// It was in force already; nothing was written.
 	ChangeOutcome_CHANGE_OUTCOME_UNCHANGED ChangeOutcome = 3
 	ChangeOutcome_CHANGE_OUTCOME_DELETED   ChangeOutcome = 4
 	// Another version is in force than if_match names.
 	ChangeOutcome_CHANGE_OUTCOME_CONFLICT ChangeOutcome = 5
 	// The assignment is not valid.
 	ChangeOutcome_CHANGE_OUTCOME_REFUSED ChangeOutcome = 6
-	// The store did not answer: it may be in force or not. Ask again.
+	// The store did not answer: it may be in force or not. Retry.
 	ChangeOutcome_CHANGE_OUTCOME_UNKNOWN ChangeOutcome = 7
-	// The store refused it: all is as it was, and error says why.
+	// The store refused it, and nothing changed; error says why.
 	ChangeOutcome_CHANGE_OUTCOME_FAILED ChangeOutcome = 8
 )
 
@@ -427,10 +425,9 @@ const (
 	AuditKind_AUDIT_KIND_ASSIGNED    AuditKind = 1
 	AuditKind_AUDIT_KIND_UNASSIGNED  AuditKind = 2
 	AuditKind_AUDIT_KIND_RESET       AuditKind = 3
-	// A daemon put back assignments that the store had lost. Such a record has no
-	// domain.
+	// A daemon put back assignments that the store had lost. Such a record has no domain.
 	AuditKind_AUDIT_KIND_RESTORED AuditKind = 4
-	// The reset before it was recorded, and did not come to its end.
+	// The reset recorded before it was not completed.
 	AuditKind_AUDIT_KIND_RESET_FAILED AuditKind = 5
 )
 
@@ -481,7 +478,7 @@ func (AuditKind) EnumDescriptor() ([]byte, []int) {
 	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
-// TopBy is what is added up of a rule's subjects.
+// TopBy is what Top counts.
 type TopBy int32
 
 const (
@@ -489,7 +486,7 @@ const (
 	TopBy_TOP_BY_UNSPECIFIED TopBy = 0
 	// Descriptors that were denied.
 	TopBy_TOP_BY_DENIED TopBy = 1
-	// Cost that was charged. It is kept with the setting top.subjects: all.
+	// Cost that was charged. It needs the setting top.subjects: all.
 	TopBy_TOP_BY_USED TopBy = 2
 )
 
@@ -592,7 +589,7 @@ func (TopWindow) EnumDescriptor() ([]byte, []int) {
 type Place struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	File  string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
-	// From 1 on; 0 if it does not come from a file.
+	// Starts at 1; 0 if it does not come from a file.
 	Line          uint32 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -682,7 +679,7 @@ type ListDomainsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted by name.
 	Domains []*Domain `protobuf:"bytes,1,rep,name=domains,proto3" json:"domains,omitempty"`
-	// A fingerprint of all rules; equal on daemons that have the same.
+	// A fingerprint of all rules; equal on daemons with equal rules.
 	Fingerprint   string `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -738,9 +735,9 @@ type Domain struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Place *Place                 `protobuf:"bytes,2,opt,name=place,proto3" json:"place,omitempty"`
 	Rules uint32                 `protobuf:"varint,3,opt,name=rules,proto3" json:"rules,omitempty"`
-	// The key of the entry that places the domain's keys; may be empty.
+	// The key of the entry whose value places the domain's keys; may be empty.
 	HashTag string `protobuf:"bytes,4,opt,name=hash_tag,json=hashTag,proto3" json:"hash_tag,omitempty"`
-	// What a descriptor without a rule gets.
+	// The decision for a descriptor without a rule.
 	Unmatched Unmatched `protobuf:"varint,5,opt,name=unmatched,proto3,enum=ratelimit.admin.v1.Unmatched" json:"unmatched,omitempty"`
 	// Descriptors without a rule since the daemon started.
 	UnmatchedCount uint64 `protobuf:"varint,6,opt,name=unmatched_count,json=unmatchedCount,proto3" json:"unmatched_count,omitempty"`
@@ -842,7 +839,7 @@ type GetRuleRequest struct {
 	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// As in metrics, "user=alice / route"; empty: all rules of the domain.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// In place of a path: only the rule that a descriptor with these entries matches.
+	// Instead of a path: only the rule that a descriptor with these entries matches.
 	Entries       []*v1.Entry `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -953,7 +950,7 @@ type Rule struct {
 	Limits    []*RuleLimit `protobuf:"bytes,4,rep,name=limits,proto3" json:"limits,omitempty"`
 	Unlimited bool         `protobuf:"varint,5,opt,name=unlimited,proto3" json:"unlimited,omitempty"`
 	Plans     []*Plan      `protobuf:"bytes,6,rep,name=plans,proto3" json:"plans,omitempty"`
-	// The plan of whoever has none assigned; may be empty.
+	// The plan of subjects without an assigned plan; may be empty.
 	DefaultPlan string `protobuf:"bytes,7,opt,name=default_plan,json=defaultPlan,proto3" json:"default_plan,omitempty"`
 	ShadowMode  bool   `protobuf:"varint,8,opt,name=shadow_mode,json=shadowMode,proto3" json:"shadow_mode,omitempty"`
 	QuotaMode   bool   `protobuf:"varint,9,opt,name=quota_mode,json=quotaMode,proto3" json:"quota_mode,omitempty"`
@@ -1149,7 +1146,7 @@ func (x *Plan) GetUnlimited() bool {
 	return false
 }
 
-// RuleLimit is a limit as a file, an assignment or a request has it.
+// RuleLimit is a limit of a file, an assignment or a request.
 type RuleLimit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1162,9 +1159,9 @@ type RuleLimit struct {
 	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	// What decides when the store does not: local, allow, deny or error.
 	OnStoreFailure string `protobuf:"bytes,7,opt,name=on_store_failure,json=onStoreFailure,proto3" json:"on_store_failure,omitempty"`
-	// Of a limit by calendar, when its next window begins.
+	// Of a limit by calendar, when its next window starts.
 	NextReset *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=next_reset,json=nextReset,proto3" json:"next_reset,omitempty"`
-	// The windows of a limit by calendar; its period is how long the longest is.
+	// The windows of a limit by calendar; its period is the longest window.
 	Calendar      *v1.Calendar `protobuf:"bytes,19,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1265,10 +1262,10 @@ func (x *RuleLimit) GetCalendar() *v1.Calendar {
 
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The very request that one would send. If it has an id, what takes with this id have
-	// charged is told of each limit; settle_within says nothing.
+	// The request to explain. If it has an id, each limit shows what takes with this id
+	// charged; settle_within is ignored.
 	Take *v1.TakeRequest `protobuf:"bytes,1,opt,name=take,proto3" json:"take,omitempty"`
-	// Whose id it is, where callers have names (api.callers_file): each has ids of its own.
+	// The caller that took with the id, if callers have names (api.callers_file).
 	Caller        string `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1323,21 +1320,20 @@ type ExplainResponse struct {
 	DomainKnown bool                   `protobuf:"varint,1,opt,name=domain_known,json=domainKnown,proto3" json:"domain_known,omitempty"`
 	// One for each descriptor of the request, in order.
 	Descriptors []*ExplainedDescriptor `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
-	// What the whole request would get now.
+	// Whether the whole request would be allowed now.
 	Allowed bool `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// If it would be denied: the descriptor that decides, and which of its limits;
-	// the limit is not there if it is blocked or unmatched.
+	// If it would be denied: the descriptor that decides, and which of its limits; the
+	// limit is absent if the descriptor is blocked or unmatched.
 	DeniedByDescriptor *uint32 `protobuf:"varint,4,opt,name=denied_by_descriptor,json=deniedByDescriptor,proto3,oneof" json:"denied_by_descriptor,omitempty"`
 	DeniedByLimit      *uint32 `protobuf:"varint,5,opt,name=denied_by_limit,json=deniedByLimit,proto3,oneof" json:"denied_by_limit,omitempty"`
-	// When the same request would pass if nobody else takes; not there if it would
-	// pass now, or can never.
+	// When the same request would pass, if no other request takes; absent if it would
+	// pass now, or never can.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Whether it may pass later, at a time that is unknown.
 	RetryUnknown bool `protobuf:"varint,7,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
-	// Whether the states are the store's; if not, they are those that a failure of
-	// the store leaves.
+	// Whether the store did not answer, and the failure mode would decide.
 	Degraded bool `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// Where the domain is not known, one that may have been meant.
+	// If the domain is unknown, one with a similar name.
 	NearDomain    string `protobuf:"bytes,9,opt,name=near_domain,json=nearDomain,proto3" json:"near_domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1436,26 +1432,26 @@ func (x *ExplainResponse) GetNearDomain() string {
 	return ""
 }
 
-// ExplainedDescriptor says how one descriptor comes to what it gets.
+// ExplainedDescriptor says how one descriptor is decided.
 type ExplainedDescriptor struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*v1.Entry            `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	Verdict Verdict                `protobuf:"varint,2,opt,name=verdict,proto3,enum=ratelimit.admin.v1.Verdict" json:"verdict,omitempty"`
-	// The rule that matched, without its limits and plans; not there if none did.
+	// The rule that matched, without its limits and plans; absent if none did.
 	Rule *Rule `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The plan in force, if the rule has plans.
 	Plan string `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
 	// The limits in force.
 	Limits []*ExplainedLimit `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
-	// The assignments to these entries and to their beginnings, the shortest first.
+	// The assignments to these entries and to their prefixes, the shortest first.
 	Assignments []*ExplainedAssignment `protobuf:"bytes,6,rep,name=assignments,proto3" json:"assignments,omitempty"`
-	// How many entries match descriptors of the limits file, level by level, and the last of
-	// those; not there if none matched.
+	// How many entries match descriptors of the limits file, level by level, and the last
+	// of those; absent if none matched.
 	Depth   uint32     `protobuf:"varint,7,opt,name=depth,proto3" json:"depth,omitempty"`
 	Reached *FileEntry `protobuf:"bytes,8,opt,name=reached,proto3" json:"reached,omitempty"`
 	// Why no rule matched.
 	Miss Miss `protobuf:"varint,9,opt,name=miss,proto3,enum=ratelimit.admin.v1.Miss" json:"miss,omitempty"`
-	// What may have been meant where no rule matched; not there if nothing is near.
+	// A similar descriptor, if no rule matched; may be absent.
 	Near          *FileEntry `protobuf:"bytes,10,opt,name=near,proto3" json:"near,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1564,7 +1560,7 @@ func (x *ExplainedDescriptor) GetNear() *FileEntry {
 // FileEntry is a descriptor of a limits file.
 type FileEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The way to it, as in Rule: "user=alice / route".
+	// Its path, as in Rule: "user=alice / route".
 	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	Place         *Place `protobuf:"bytes,2,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1615,11 +1611,11 @@ func (x *FileEntry) GetPlace() *Place {
 	return nil
 }
 
-// ExplainedAssignment is an assignment to a descriptor or to a beginning of it.
+// ExplainedAssignment is an assignment to a descriptor or to a prefix of it.
 type ExplainedAssignment struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Assignment *Assignment            `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
-	// Whether the descriptor gets something else by it.
+	// Whether it changes the decision about the descriptor.
 	Applies       bool `protobuf:"varint,2,opt,name=applies,proto3" json:"applies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1674,10 +1670,10 @@ type ExplainedLimit struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Limit  *RuleLimit             `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	Source Source                 `protobuf:"varint,2,opt,name=source,proto3,enum=ratelimit.admin.v1.Source" json:"source,omitempty"`
-	// What this request would get from it.
+	// Whether it would allow this request.
 	Allowed   bool   `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	Remaining uint64 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	// When it would allow this cost; not there if it would now, or never can.
+	// When it would allow this cost; absent if it would now, or never can.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Whether it is unknown when it would allow this cost: once a slot is released, or
 	// after free_at_latest if none is renewed or taken.
@@ -1687,24 +1683,23 @@ type ExplainedLimit struct {
 	ResetAfter *durationpb.Duration `protobuf:"bytes,8,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
 	// Whether it cannot deny this descriptor.
 	Shadow bool `protobuf:"varint,9,opt,name=shadow,proto3" json:"shadow,omitempty"`
-	// The key of its state, its hash tag and the node that has it; tag and node are
-	// empty in memory.
+	// The key of its state, its hash tag and its node; tag and node are empty with the
+	// memory store.
 	Key     string `protobuf:"bytes,10,opt,name=key,proto3" json:"key,omitempty"`
 	HashTag string `protobuf:"bytes,11,opt,name=hash_tag,json=hashTag,proto3" json:"hash_tag,omitempty"`
 	Node    string `protobuf:"bytes,12,opt,name=node,proto3" json:"node,omitempty"`
-	// What decides if the store fails: local, allow, deny or error; empty in memory, which
-	// does not fail. With local each of so many daemons decides alone, by its share.
+	// What decides if the store fails: local, allow, deny or error; empty with the memory
+	// store. With local, daemons is their number, and share the limit of each.
 	OnStoreFailure string     `protobuf:"bytes,13,opt,name=on_store_failure,json=onStoreFailure,proto3" json:"on_store_failure,omitempty"`
 	Daemons        uint32     `protobuf:"varint,14,opt,name=daemons,proto3" json:"daemons,omitempty"`
 	Share          *RuleLimit `protobuf:"bytes,15,opt,name=share,proto3" json:"share,omitempty"`
-	// Who holds slots, in inspect: of many those whose holds end first; or the one that
-	// was asked about, if it holds.
+	// In Inspect, the holders of slots; if there are many, those whose holds end first;
+	// or only the holder that was asked about.
 	Holders []*Holder `protobuf:"bytes,16,rep,name=holders,proto3" json:"holders,omitempty"`
 	// How many hold slots.
 	HoldersTotal uint32 `protobuf:"varint,17,opt,name=holders_total,json=holdersTotal,proto3" json:"holders_total,omitempty"`
-	// What takes with the id that was asked about have charged. Not there: nothing is known
-	// of it, since nothing was taken with it, all of it was denied or given back, or it
-	// was too long ago.
+	// What takes with the given id charged. Absent if nothing was taken with it, all of
+	// it was denied or given back, or it was too long ago.
 	Bill          *Bill `protobuf:"bytes,18,opt,name=bill,proto3" json:"bill,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1866,10 +1861,10 @@ func (x *ExplainedLimit) GetBill() *Bill {
 	return nil
 }
 
-// Bill is what takes with an id have charged to a limit.
+// Bill is what takes with an id charged to a limit.
 type Bill struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is charged: what they took, or what a settlement has made of it.
+	// The charge: what they took, or what a settlement set.
 	Cost uint64 `protobuf:"varint,1,opt,name=cost,proto3" json:"cost,omitempty"`
 	// How many takes charged it.
 	Takes uint64 `protobuf:"varint,2,opt,name=takes,proto3" json:"takes,omitempty"`
@@ -1930,12 +1925,12 @@ func (x *Bill) GetLeft() *durationpb.Duration {
 	return nil
 }
 
-// Holder has a slot of a limit of requests in flight.
+// Holder is a holder of a slot of a limit of requests in flight.
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What its last entry says; in place of more than 64 bytes "sha256:" and the hash.
+	// The value of the last entry; beyond 64 bytes "sha256:" and the hash.
 	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
-	// How long it has the slot if it is not heard of again.
+	// How long it has the slot, unless it renews.
 	Left          *durationpb.Duration `protobuf:"bytes,2,opt,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1990,7 +1985,7 @@ type InspectRequest struct {
 	Domain string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// The subject: a descriptor's entries.
 	Entries []*v1.Entry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Tells of each limit what takes with this id have charged to it.
+	// Shows what takes with this id charged to each limit.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	// As in ExplainRequest.
 	Caller        string `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
@@ -2108,8 +2103,8 @@ type ResetRequest struct {
 	Limit *string `protobuf:"bytes,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	// For the audit; at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Where there is no limit to reset, or nothing was counted, fail with
-	// FAILED_PRECONDITION (400 over HTTP), and audit nothing.
+	// Fail with FAILED_PRECONDITION (400 over HTTP), and audit nothing, if there is no
+	// limit to reset, or nothing was counted.
 	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2184,8 +2179,8 @@ type ResetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The names of the limits whose state was forgotten.
 	Limits []string `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
-	// That nothing was counted, or that there is no limit to reset, which is not
-	// audited; and which subject one may have meant.
+	// That nothing was counted, or that there is no limit to reset, which is not audited;
+	// and a similar subject.
 	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2235,29 +2230,28 @@ func (x *ResetResponse) GetWarnings() []string {
 	return nil
 }
 
-// Assignment says what holds at run time for the descriptors that are, or begin
-// with, its entries: a base without an end, and temporary layers on top of it. Plan,
-// the numbers of each limit, calendar, unlimited and blocked are parts: each is what the
-// topmost layer says that says it, else what the base says. Of these parts in force is
-// the block, or else unlimited, or else the numbers of each limit, the plan for limits
-// without numbers, and the calendar.
+// Assignment is in force at run time for the descriptors that are, or start with, its
+// entries: a base without an end, and temporary layers on top of it. Plan, the numbers
+// of each limit, calendar, unlimited and blocked are parts: the topmost layer that has
+// a part decides it, else the base. A block overrides all else, unlimited the rest, and
+// numbers the plan.
 type Assignment struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Domain  string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	Entries []*v1.Entry            `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The name of a plan: of the rule that the entries match and of those below it.
 	Plan string `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
-	// Numbers of its own, by limit, for the descriptor of these very entries.
+	// Numbers of its own, by limit, for the descriptor with exactly these entries.
 	Numbers []*AssignedNumbers `protobuf:"bytes,4,rep,name=numbers,proto3" json:"numbers,omitempty"`
-	// The descriptor of these very entries has no limit.
+	// The descriptor with exactly these entries has no limit.
 	Unlimited bool `protobuf:"varint,5,opt,name=unlimited,proto3" json:"unlimited,omitempty"`
-	// Every descriptor that begins with the entries is denied, whatever else holds.
+	// Every descriptor that starts with the entries is denied, whatever else is in force.
 	Blocked bool `protobuf:"varint,6,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// Where the windows of limits by calendar begin, for the descriptor of these very
-	// entries.
+	// Where the windows of limits by calendar start, for the descriptor with exactly
+	// these entries.
 	Calendar *AssignedCalendar `protobuf:"bytes,7,opt,name=calendar,proto3" json:"calendar,omitempty"`
-	// In a request: the parts are not of the base, but of a temporary layer on top, which
-	// ends then. Never in an answer.
+	// In a request: puts the parts into a temporary layer on top, which ends then,
+	// instead of into the base. Never in an answer.
 	Until *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
 	// Why the base was changed last, or in a request this change; at most 256 bytes.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2266,8 +2260,8 @@ type Assignment struct {
 	MadeAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
 	// Names this version of the assignment; set by the daemon.
 	Etag string `protobuf:"bytes,12,opt,name=etag,proto3" json:"etag,omitempty"`
-	// What lies on the base, bottom first. In a request: layers that are put on top, in
-	// this order; not beside until.
+	// The layers on the base, bottom first. In a request: layers to put on top, in this
+	// order; not beside until.
 	Temporary     []*TemporaryLayer `protobuf:"bytes,13,rep,name=temporary,proto3" json:"temporary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2394,9 +2388,8 @@ func (x *Assignment) GetTemporary() []*TemporaryLayer {
 	return nil
 }
 
-// TemporaryLayer is what was said of a subject at one time, until a moment. At least one
-// part is set. A layer that says what lies below it, with an end not earlier, replaces
-// that.
+// TemporaryLayer holds parts with one end. At least one part is set. A layer replaces
+// equal parts below it that do not end later.
 type TemporaryLayer struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Plan      string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
@@ -2506,14 +2499,14 @@ func (x *TemporaryLayer) GetMadeAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// AssignedCalendar takes the place of what a rule's limits by calendar say. At least one
-// of time_zone and starts is set.
+// AssignedCalendar overrides the calendar of a rule's limits. At least one of time_zone
+// and starts is set.
 type AssignedCalendar struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name of the IANA's, such as Europe/Berlin; empty: the limit's own.
+	// An IANA name, such as Europe/Berlin; empty: the limit's own.
 	TimeZone string `protobuf:"bytes,1,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// As in a limits file, such as "15" of a month; for limits whose windows may begin so.
-	// Empty: the limit's own.
+	// As in a limits file, such as "15" of a month; for limits with such windows. Empty:
+	// the limit's own.
 	Starts        string `protobuf:"bytes,2,opt,name=starts,proto3" json:"starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2563,14 +2556,14 @@ func (x *AssignedCalendar) GetStarts() string {
 	return ""
 }
 
-// AssignedNumbers are numbers in place of those of a rule's limit.
+// AssignedNumbers replace the numbers of a rule's limit.
 type AssignedNumbers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The limit's name; empty for one without a name.
 	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	// 0 to 2^52; 0 denies always.
 	Requests uint64 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
-	// Not there: the limit's own.
+	// Absent: the limit's own.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	// A bucket's capacity; 0: as many as requests.
 	Burst         uint64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
@@ -2642,8 +2635,8 @@ type PutAssignmentsRequest struct {
 	Puts []*PutAssignment `protobuf:"bytes,1,rep,name=puts,proto3" json:"puts,omitempty"`
 	// Say what would change, and change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Refuse what would do nothing for anybody, such as a block of entries that no
-	// rule is for; the others are made.
+	// Refuse changes without effect, such as a block of entries without a rule; the
+	// others are made.
 	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2700,9 +2693,9 @@ func (x *PutAssignmentsRequest) GetStrict() bool {
 	return false
 }
 
-// PutAssignment is one assignment to make or replace. It says the whole base except a
-// block: one that does not block leaves a block as it is, and one that only blocks leaves
-// all else as it is. Temporary layers stay; those that it has are put on top of them.
+// PutAssignment is one assignment to make or replace. It sets the whole base except a
+// block: one that does not block keeps a block, and one that only blocks keeps all
+// else. Temporary layers stay; its own are put on top of them.
 type PutAssignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without until.
@@ -2821,17 +2814,17 @@ func (x *PatchAssignmentsRequest) GetStrict() bool {
 	return false
 }
 
-// AssignmentPatch changes parts of one assignment, and leaves the others.
+// AssignmentPatch changes parts of one assignment, and keeps the others.
 type AssignmentPatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The parts that it has are set, in the base or, with until, in a layer on top; of
-	// numbers, those of the limits that it names. It may have none.
+	// Its parts are set, in the base or, with until, in a layer on top; of numbers, those
+	// of the limits that it names. It may have none.
 	Assignment *Assignment `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
-	// Parts that go before these are set, from the base and from all layers.
+	// Parts to remove first, from the base and from all layers.
 	Remove []Part `protobuf:"varint,2,rep,packed,name=remove,proto3,enum=ratelimit.admin.v1.Part" json:"remove,omitempty"`
-	// Limits whose numbers go before these are set; at most 16.
+	// Limits whose numbers to remove first; at most 16.
 	RemoveLimits []string `protobuf:"bytes,3,rep,name=remove_limits,json=removeLimits,proto3" json:"remove_limits,omitempty"`
-	// The parts go from the base alone; layers stay.
+	// Removes parts from the base alone; layers stay.
 	RemoveFromBase bool `protobuf:"varint,4,opt,name=remove_from_base,json=removeFromBase,proto3" json:"remove_from_base,omitempty"`
 	// As in PutAssignment.
 	IfMatch       string `protobuf:"bytes,5,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
@@ -2994,21 +2987,21 @@ func (x *PutAssignmentsResponse) GetChanges() []*AssignmentChange {
 	return nil
 }
 
-// AssignmentChange is what became of one assignment.
+// AssignmentChange is the result of a change of one assignment.
 type AssignmentChange struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Outcome ChangeOutcome          `protobuf:"varint,1,opt,name=outcome,proto3,enum=ratelimit.admin.v1.ChangeOutcome" json:"outcome,omitempty"`
-	// What was in force before; not there if nothing was.
+	// What was in force before; absent if nothing was.
 	Before *Assignment `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
-	// What is in force after; not there if nothing is.
+	// What is in force after; absent if nothing is.
 	After *Assignment `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	// Why it was refused.
 	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	// Whether the store may take it within seconds, as after a failover; only of one
-	// that failed.
+	// Whether to retry within seconds, as during a failover; only of a change that
+	// failed.
 	Temporary bool `protobuf:"varint,5,opt,name=temporary,proto3" json:"temporary,omitempty"`
-	// That it does nothing for anybody, and what people may have meant instead: a
-	// sentence each. A refused change has some if it is strict that refuses it.
+	// Sentences that say that it has no effect, and name a similar subject. A change
+	// refused by strict has some.
 	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3186,7 +3179,7 @@ type ListAssignmentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all domains.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// Only those whose entries, as text ("tenant=acme / region=eu"), begin so.
+	// Only those whose entries, as text ("tenant=acme / region=eu"), start with this.
 	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// Only those of this plan.
 	Plan string `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
@@ -3275,10 +3268,10 @@ func (x *ListAssignmentsRequest) GetPageToken() string {
 type ListAssignmentsResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Assignments []*Assignment          `protobuf:"bytes,1,rep,name=assignments,proto3" json:"assignments,omitempty"`
-	// Empty on the last page. Where few of many are asked for, a page before it may have
-	// fewer than page_size, even none.
+	// Empty on the last page. With a filter, a page before it may have fewer than
+	// page_size, even none.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// How many there are of all kinds, in all domains.
+	// The number of all assignments, in all domains.
 	Total         uint64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3342,8 +3335,7 @@ type DeleteAssignmentRequest struct {
 	IfMatch string                 `protobuf:"bytes,3,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
 	// For the audit; at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Which part of the assignment ends, in the base and in all layers; the others stay as
-	// they are.
+	// The part to end, in the base and in all layers; the others stay.
 	Part          Part `protobuf:"varint,5,opt,name=part,proto3,enum=ratelimit.admin.v1.Part" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3711,7 +3703,7 @@ type ListDaemonsResponse struct {
 	Daemons []*Daemon              `protobuf:"bytes,1,rep,name=daemons,proto3" json:"daemons,omitempty"`
 	// Whether all have the same rules.
 	SameRules bool `protobuf:"varint,2,opt,name=same_rules,json=sameRules,proto3" json:"same_rules,omitempty"`
-	// When it was read, on the clock of started and seen: that of Redis.
+	// When it was read, on the clock of Redis, as started and seen are.
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3768,7 +3760,7 @@ func (x *ListDaemonsResponse) GetAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Daemon is a daemon in the register, or the one that answers if there is none.
+// Daemon is a daemon in the register; without a register, the one that answers.
 type Daemon struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3787,11 +3779,10 @@ type Daemon struct {
 	StateFormat uint32 `protobuf:"varint,9,opt,name=state_format,json=stateFormat,proto3" json:"state_format,omitempty"`
 	// The formats that it reads.
 	Reads []uint32 `protobuf:"varint,10,rep,packed,name=reads,proto3" json:"reads,omitempty"`
-	// The version of its time zones, by which it computes the windows of limits by calendar;
-	// empty without Redis.
+	// The version of its time zones; empty without Redis.
 	TimeZones string `protobuf:"bytes,11,opt,name=time_zones,json=timeZones,proto3" json:"time_zones,omitempty"`
-	// The ID of the last record of the audit that it had followed when it last signed in;
-	// empty without Redis.
+	// The ID of the last audit record that it had applied when it last signed in; empty
+	// without Redis.
 	Change        string `protobuf:"bytes,12,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4048,10 +4039,10 @@ type AuditRecord struct {
 	Entries []*v1.Entry `protobuf:"bytes,6,rep,name=entries,proto3" json:"entries,omitempty"`
 	Before  *Assignment `protobuf:"bytes,7,opt,name=before,proto3" json:"before,omitempty"`
 	After   *Assignment `protobuf:"bytes,8,opt,name=after,proto3" json:"after,omitempty"`
-	// Of a reset, the limits.
+	// The limits of a reset.
 	Limits []string `protobuf:"bytes,9,rep,name=limits,proto3" json:"limits,omitempty"`
 	Reason string   `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Of what was put back, how many assignments.
+	// How many assignments were put back.
 	Restored      uint64 `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4168,8 +4159,8 @@ type TopRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all domains.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// As in metrics, "user=alice / route"; only with a domain. Of a rule with plans it
-	// means all of them. Empty: all rules.
+	// As in metrics, "user=alice / route"; only with a domain. It includes all plans of
+	// the rule. Empty: all rules.
 	Rule   string    `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	By     TopBy     `protobuf:"varint,3,opt,name=by,proto3,enum=ratelimit.admin.v1.TopBy" json:"by,omitempty"`
 	Window TopWindow `protobuf:"varint,4,opt,name=window,proto3,enum=ratelimit.admin.v1.TopWindow" json:"window,omitempty"`
@@ -4248,16 +4239,16 @@ type TopResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The largest count first.
 	Subjects []*TopSubject `protobuf:"bytes,1,rep,name=subjects,proto3" json:"subjects,omitempty"`
-	// The sum of all subjects, of those that are not listed too.
+	// The sum over all subjects, listed or not.
 	Total uint64 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
-	// No subject that is not listed had more at one rule.
+	// The highest possible count of a subject that is not listed, at one rule.
 	OthersAtMost uint64 `protobuf:"varint,3,opt,name=others_at_most,json=othersAtMost,proto3" json:"others_at_most,omitempty"`
-	// How long the time is that it covers: at most the window, and at least four fifths
-	// of it once a daemon is as old.
+	// The time that it covers: at most the window, and at least four fifths of it once a
+	// daemon is that old.
 	Covered *durationpb.Duration `protobuf:"bytes,4,opt,name=covered,proto3" json:"covered,omitempty"`
 	// How many daemons answered.
 	Daemons uint32 `protobuf:"varint,5,opt,name=daemons,proto3" json:"daemons,omitempty"`
-	// Daemons that did not, so that what they counted is missing.
+	// Daemons that did not; their counts are missing.
 	Pending []*Daemon `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
 	// Why the others could not be asked; empty if they were.
 	OthersUnknown string `protobuf:"bytes,7,opt,name=others_unknown,json=othersUnknown,proto3" json:"others_unknown,omitempty"`
@@ -4344,15 +4335,15 @@ func (x *TopResponse) GetOthersUnknown() string {
 	return ""
 }
 
-// TopSubject is a subject of a rule, and what is known of its count.
+// TopSubject is a subject of a rule with its count.
 type TopSubject struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Domain  string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	Rule    string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	Entries []*v1.Entry            `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
-	// Whether it had more entries, or longer ones, than are kept, which is 256 bytes.
+	// Whether its entries exceed 256 bytes, and are cut.
 	Cut bool `protobuf:"varint,4,opt,name=cut,proto3" json:"cut,omitempty"`
-	// It had at most count, and at least count less error.
+	// The true count is between count - error and count.
 	Count         uint64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	Error         uint64 `protobuf:"varint,6,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -4,16 +4,14 @@
 //
 // Each RPC needs a role: viewer, support (which may also explain, inspect,
 // reset, see who had the most, and put relief on top of assignments) or
-// operator (which may do all). Without a tokens file
-// (admin.tokens_file) and without client certificates, callers on the machine
-// itself are viewers who may also explain and inspect, and nobody else is served.
+// operator (which may do all). Without a tokens file (admin.tokens_file) and without client certificates, callers on the machine itself are viewers who may also explain and inspect, and all others are refused.
 //
 // All RPCs fail alike:
-//   INVALID_ARGUMENT   the request cannot be meant; the message says where it is
+//   INVALID_ARGUMENT   the request is invalid; the message says where it is
 //                      wrong, what was found and what is allowed
-//   UNAUTHENTICATED    no token, or none that the daemon knows
+//   UNAUTHENTICATED    no token, or an unknown one
 //   PERMISSION_DENIED  the caller's role does not have this right
-//   RESOURCE_EXHAUSTED too many failed authentications, or too much is held
+//   RESOURCE_EXHAUSTED too many failed authentications, or too little memory
 //   FAILED_PRECONDITION  a setting turns it off, or strict does; the message says
 //                      which, or why
 //   NOT_FOUND          no such domain, rule or assignment
@@ -61,13 +59,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService shows and steers a running daemon, and all that share its store.
+// AdminService shows and steers the daemons that share a store.
 type AdminServiceClient interface {
 	// ListDomains lists the domains in force. Role: viewer.
 	ListDomains(ctx context.Context, in *ListDomainsRequest, opts ...grpc.CallOption) (*ListDomainsResponse, error)
 	// GetRule shows the rules of a domain, or one of them. Role: viewer.
 	GetRule(ctx context.Context, in *GetRuleRequest, opts ...grpc.CallOption) (*GetRuleResponse, error)
-	// Explain says what a request would get and why. It changes nothing. Role:
+	// Explain says how a request would be decided, and why. It changes nothing. Role:
 	// support.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Inspect shows every limit of one subject with its state. Role: support.
@@ -75,13 +73,13 @@ type AdminServiceClient interface {
 	// Reset forgets the state of one subject's limit, or of all its limits,
 	// atomically: it is then as if nothing had been taken. Role: support.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
-	// PutAssignments says the whole base of assignments, each by itself. A change is
-	// kept before this returns; the daemon that answers decides by it from then on, and
-	// all others that reach the store within 2 s. Role: operator.
+	// PutAssignments sets the whole base of assignments, each on its own. A change is
+	// kept before this returns; the daemon that answers follows it at once, all others
+	// that reach the store within 2 s. Role: operator.
 	PutAssignments(ctx context.Context, in *PutAssignmentsRequest, opts ...grpc.CallOption) (*PutAssignmentsResponse, error)
-	// PatchAssignments changes parts of assignments, as PutAssignments does the
-	// whole. Role: operator; support may put relief on top: numbers of limits with an
-	// end, within assignments.relief_times and assignments.relief_for.
+	// PatchAssignments changes parts of assignments. Role: operator; support may put
+	// relief on top: numbers of limits with an end, within assignments.relief_times and
+	// assignments.relief_for.
 	PatchAssignments(ctx context.Context, in *PatchAssignmentsRequest, opts ...grpc.CallOption) (*PatchAssignmentsResponse, error)
 	// GetAssignment shows one assignment. Role: viewer.
 	GetAssignment(ctx context.Context, in *GetAssignmentRequest, opts ...grpc.CallOption) (*GetAssignmentResponse, error)
@@ -91,19 +89,19 @@ type AdminServiceClient interface {
 	// DeleteAssignment ends one assignment, or a part of it. Role: operator.
 	DeleteAssignment(ctx context.Context, in *DeleteAssignmentRequest, opts ...grpc.CallOption) (*DeleteAssignmentResponse, error)
 	// UndoAssignment takes back the last change of one assignment, by its record. It
-	// fails with FAILED_PRECONDITION if there is no record, if the last one is that of a
-	// reset, or if what it made is not in force any more. Role: operator.
+	// fails with FAILED_PRECONDITION if there is no record, if the last one is of a
+	// reset, or if what it made is no longer in force. Role: operator.
 	UndoAssignment(ctx context.Context, in *UndoAssignmentRequest, opts ...grpc.CallOption) (*UndoAssignmentResponse, error)
-	// WatchAssignments tells of changes from now on. A caller that does not keep up
-	// is ended with RESOURCE_EXHAUSTED. Role: viewer.
+	// WatchAssignments sends changes from now on. It ends with RESOURCE_EXHAUSTED for a
+	// caller that does not keep up. Role: viewer.
 	WatchAssignments(ctx context.Context, in *WatchAssignmentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAssignmentsResponse], error)
 	// ListDaemons lists the daemons that share the store. Role: viewer.
 	ListDaemons(ctx context.Context, in *ListDaemonsRequest, opts ...grpc.CallOption) (*ListDaemonsResponse, error)
 	// ListAudit lists who changed what, the newest first. Role: viewer.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
-	// Top lists the subjects that had the most, of all daemons that share the store.
-	// It returns once all have answered, or after 1 s with those that have not. Role:
-	// support.
+	// Top lists the subjects with the highest counts over all daemons that share the
+	// store. It returns once all have answered, or after 1 s, naming those that have not.
+	// Role: support.
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopResponse, error)
 }
 
@@ -278,13 +276,13 @@ func (c *adminServiceClient) Top(ctx context.Context, in *TopRequest, opts ...gr
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService shows and steers a running daemon, and all that share its store.
+// AdminService shows and steers the daemons that share a store.
 type AdminServiceServer interface {
 	// ListDomains lists the domains in force. Role: viewer.
 	ListDomains(context.Context, *ListDomainsRequest) (*ListDomainsResponse, error)
 	// GetRule shows the rules of a domain, or one of them. Role: viewer.
 	GetRule(context.Context, *GetRuleRequest) (*GetRuleResponse, error)
-	// Explain says what a request would get and why. It changes nothing. Role:
+	// Explain says how a request would be decided, and why. It changes nothing. Role:
 	// support.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Inspect shows every limit of one subject with its state. Role: support.
@@ -292,13 +290,13 @@ type AdminServiceServer interface {
 	// Reset forgets the state of one subject's limit, or of all its limits,
 	// atomically: it is then as if nothing had been taken. Role: support.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
-	// PutAssignments says the whole base of assignments, each by itself. A change is
-	// kept before this returns; the daemon that answers decides by it from then on, and
-	// all others that reach the store within 2 s. Role: operator.
+	// PutAssignments sets the whole base of assignments, each on its own. A change is
+	// kept before this returns; the daemon that answers follows it at once, all others
+	// that reach the store within 2 s. Role: operator.
 	PutAssignments(context.Context, *PutAssignmentsRequest) (*PutAssignmentsResponse, error)
-	// PatchAssignments changes parts of assignments, as PutAssignments does the
-	// whole. Role: operator; support may put relief on top: numbers of limits with an
-	// end, within assignments.relief_times and assignments.relief_for.
+	// PatchAssignments changes parts of assignments. Role: operator; support may put
+	// relief on top: numbers of limits with an end, within assignments.relief_times and
+	// assignments.relief_for.
 	PatchAssignments(context.Context, *PatchAssignmentsRequest) (*PatchAssignmentsResponse, error)
 	// GetAssignment shows one assignment. Role: viewer.
 	GetAssignment(context.Context, *GetAssignmentRequest) (*GetAssignmentResponse, error)
@@ -308,19 +306,19 @@ type AdminServiceServer interface {
 	// DeleteAssignment ends one assignment, or a part of it. Role: operator.
 	DeleteAssignment(context.Context, *DeleteAssignmentRequest) (*DeleteAssignmentResponse, error)
 	// UndoAssignment takes back the last change of one assignment, by its record. It
-	// fails with FAILED_PRECONDITION if there is no record, if the last one is that of a
-	// reset, or if what it made is not in force any more. Role: operator.
+	// fails with FAILED_PRECONDITION if there is no record, if the last one is of a
+	// reset, or if what it made is no longer in force. Role: operator.
 	UndoAssignment(context.Context, *UndoAssignmentRequest) (*UndoAssignmentResponse, error)
-	// WatchAssignments tells of changes from now on. A caller that does not keep up
-	// is ended with RESOURCE_EXHAUSTED. Role: viewer.
+	// WatchAssignments sends changes from now on. It ends with RESOURCE_EXHAUSTED for a
+	// caller that does not keep up. Role: viewer.
 	WatchAssignments(*WatchAssignmentsRequest, grpc.ServerStreamingServer[WatchAssignmentsResponse]) error
 	// ListDaemons lists the daemons that share the store. Role: viewer.
 	ListDaemons(context.Context, *ListDaemonsRequest) (*ListDaemonsResponse, error)
 	// ListAudit lists who changed what, the newest first. Role: viewer.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
-	// Top lists the subjects that had the most, of all daemons that share the store.
-	// It returns once all have answered, or after 1 s with those that have not. Role:
-	// support.
+	// Top lists the subjects with the highest counts over all daemons that share the
+	// store. It returns once all have answered, or after 1 s, naming those that have not.
+	// Role: support.
 	Top(context.Context, *TopRequest) (*TopResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
