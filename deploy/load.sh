@@ -27,8 +27,8 @@ give_back() {
   post "$1" v1/give-back "{\"take\": $request, \"takenAt\": [$at], \"takenBy\": [$by]}"
 }
 
-# reserve URL takes with an id, and settles it: for less, for more, and once by an id that
-# nobody took with.
+# reserve URL takes with an id, and settles it: for less, for more, and once by an
+# unknown id.
 reserve() {
   id=load-$$-$((n += 1))
   job="{\"entries\": [{\"key\": \"job\", \"value\": \"mail\"}], \"cost\":"

@@ -36,7 +36,7 @@ address() {
   getent hosts "$1" | awk '{ print $1; exit }'
 }
 
-# known NODE tells whether the node is in a cluster already.
+# known NODE reports whether the node is in a cluster already.
 known() {
   [ "$(say "$1" cluster info | tr -d '\r' | sed -n 's/^cluster_known_nodes://p')" -gt 1 ]
 }
