@@ -50,9 +50,9 @@ type Options struct {
 	Store        bucket.Store
 	// Many is how Store decides several takes at a time; nil if it does not.
 	Many decide.ManyTaker
-	// StoreWaits is set if the store waits for others to decide, so that many
+	// RemoteStore is set if another process decides for the store, so that many
 	// requests have to ask it at the same time.
-	StoreWaits bool
+	RemoteStore bool
 	// Metrics is what /metrics shows. The server registers its own there.
 	Metrics *prometheus.Registry
 	Log     *slog.Logger

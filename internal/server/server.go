@@ -92,7 +92,7 @@ func New(o Options) (*Server, error) {
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
 	newEndpoint := func(name string) *endpoint.Endpoint {
 		return &endpoint.Endpoint{
-			Name: name, Recorder: o.Recorder, Decider: s.decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, Callers: o.Requests.Callers, StoreWaits: o.StoreWaits,
+			Name: name, Recorder: o.Recorder, Decider: s.decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, Callers: o.Requests.Callers, RemoteStore: o.RemoteStore,
 			Failures: failures, Panics: s.panics, Requests: endpoint.NewRequestCounts(m.calls, name),
 			Durations: m.durations.Histogram(name),
 			Headers:   &s.options.Responses.Headers, Tracer: o.Tracer,

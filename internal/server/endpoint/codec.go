@@ -102,7 +102,7 @@ func Unary[T Message](e *Endpoint, service any, name, fullName string, empty fun
 				e.Requests.Failed(status.Code(err))
 				return nil, err
 			}
-			if e.StoreWaits {
+			if e.RemoteStore {
 				held.WaitForStore()
 			}
 			charge = *held // after an error another call may use the request

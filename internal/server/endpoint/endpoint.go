@@ -26,12 +26,12 @@ type Endpoint struct {
 	Refunds bool
 	// Callers, if set, are those who may ask.
 	Callers *access.LiveCallers
-	// StoreWaits says whether the store waits for something else to decide, so that
+	// RemoteStore reports whether another process decides for the store, so that
 	// many requests have to ask it at the same time.
-	StoreWaits bool
-	Failures   *FailureLog
-	Panics     *PanicLog
-	Requests   *RequestCounts
+	RemoteStore bool
+	Failures    *FailureLog
+	Panics      *PanicLog
+	Requests    *RequestCounts
 	// Durations are how long requests took.
 	Durations *durations.Histogram
 	// Errors, if set, count requests that failed.
@@ -95,7 +95,7 @@ func (n *Answers) Answer(ctx context.Context, c *decide.Call, back *GiveBack) er
 	a := answer{call: c, back: back, code: codes.Internal} // stays so after a panic
 	defer n.add(&a)
 	err := e.admit(ctx, c, back)
-	if err == nil && e.StoreWaits && !c.HitsCharged {
+	if err == nil && e.RemoteStore && !c.HitsCharged {
 		if bytes := c.HitBytes(); bytes > 0 {
 			account := accounts.OfRequest(ctx)
 			if err = account.HoldDeciding(ctx, bytes); err == nil {

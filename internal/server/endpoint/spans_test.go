@@ -405,7 +405,7 @@ func TestEachSampledTakeOfAStreamHasASpan(t *testing.T) {
 			t.Parallel()
 			// A stream has no span for takes without a traceparent, whatever the ratio
 			// is.
-			d := startTraced(t, 1, func(_ *tracing.Options, o *server.Options) { o.StoreWaits = waits })
+			d := startTraced(t, 1, func(_ *tracing.Options, o *server.Options) { o.RemoteStore = waits })
 			stream, err := d.API().TakeStream(metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampledParent))
 			if err != nil {
 				t.Fatal(err)
@@ -445,7 +445,7 @@ func TestTakeManyHasOneSpan(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(map[bool]string{false: "in turn", true: "at the same time"}[waits], func(t *testing.T) {
 			t.Parallel()
-			d := startTraced(t, 0, func(_ *tracing.Options, o *server.Options) { o.StoreWaits = waits })
+			d := startTraced(t, 0, func(_ *tracing.Options, o *server.Options) { o.RemoteStore = waits })
 			r := &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{servertest.Taking("user=secret"), servertest.Taking("open=secret"), servertest.Taking("plan=free"), servertest.Taking("plan=free"), {}}}
 			answer, err := d.API().TakeMany(metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampledParent), r)
 			if err != nil || len(answer.GetResults()) != 5 {

@@ -32,7 +32,7 @@ func TestLongAnswersTakeNothing(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
-			d := servertest.Start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
+			d := servertest.Start(t, longNames(), func(o *server.Options) { o.RemoteStore = waits })
 			of := func(n int) *ratelimitv1.TakeManyRequest {
 				r := new(ratelimitv1.TakeManyRequest)
 				for range n {
@@ -64,7 +64,7 @@ func TestStreamMessagesAreCut(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
-			d := servertest.Start(t, longNames(), func(o *server.Options) { o.StoreWaits = waits })
+			d := servertest.Start(t, longNames(), func(o *server.Options) { o.RemoteStore = waits })
 			stream, err := ratelimitv1.NewRateLimitServiceClient(d.Conn).TakeStream(t.Context(), grpc.MaxCallRecvMsgSize(1<<20))
 			if err != nil {
 				t.Fatal(err)

@@ -146,7 +146,7 @@ func anotherConn(t *testing.T, d *servertest.Daemon) *grpc.ClientConn {
 func TestIdleStreamsAreSmall(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
-			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.RemoteStore = waits })
 			conn := anotherConn(t, d)
 			const streams = 1000
 			before := heaptest.InUse()
@@ -178,7 +178,7 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 func TestCutStreamsLeaveNothing(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
-			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.RemoteStore = waits })
 			d.Take("unknown=x")
 			before := runtime.NumGoroutine()
 			conn := anotherConn(t, d)
@@ -226,7 +226,7 @@ func TestTakeStreamHoldsUpLargeRequests(t *testing.T) {
 	var store *gatedStore
 	d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) {
 		store = &gatedStore{Store: o.Store, gate: make(chan struct{})}
-		o.Store, o.StoreWaits = store, true
+		o.Store, o.RemoteStore = store, true
 	})
 	s := d.Stream()
 	const size, most = 60_000, 16 << 20

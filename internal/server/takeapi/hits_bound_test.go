@@ -91,7 +91,7 @@ func TestHitsThatWaitForTheStoreAreBounded(t *testing.T) {
 				return nil
 			}}
 			d := servertest.Start(t, longNames(), func(o *server.Options) {
-				o.Store, o.StoreWaits, o.Requests.Memory = store, true, memory
+				o.Store, o.RemoteStore, o.Requests.Memory = store, true, memory
 				o.Many = &manyTaker{Store: store}
 			})
 			var done sync.WaitGroup

@@ -324,7 +324,7 @@ func TestSlotsOnAStream(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
 			t.Parallel()
-			d := servertest.Start(t, holderLimits, func(o *server.Options) { o.StoreWaits = waits })
+			d := servertest.Start(t, holderLimits, func(o *server.Options) { o.RemoteStore = waits })
 			take := servertest.Taking("tenant=a", "tenant=a,request_id=1")
 			got := askOnStream(t, d, context.Background(),
 				&ratelimitv1.NumberedTake{Take: take},

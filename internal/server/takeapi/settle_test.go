@@ -227,7 +227,7 @@ func TestWrongIDsAndSettlementsAreRefused(t *testing.T) {
 func TestSettlementsOverAStream(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		d := servertest.Start(t, tokenLimits, func(o *server.Options) { o.StoreWaits = waits })
+		d := servertest.Start(t, tokenLimits, func(o *server.Options) { o.RemoteStore = waits })
 		s := d.Stream()
 		ask := func(asked ...*ratelimitv1.NumberedTake) map[uint64]*ratelimitv1.TakeResult {
 			t.Helper()

@@ -31,7 +31,7 @@ func TestStopAnswersAllThatItCharged(t *testing.T) {
 domain: api
 descriptors:
   - {key: user, rate_limit: {algorithm: fixed_window, requests: 1000000, period: 365d}}
-`, func(o *server.Options) { store, o.StoreWaits = o.Store, waits })
+`, func(o *server.Options) { store, o.RemoteStore = o.Store, waits })
 			request := servertest.Taking("user=x")
 			body, err := protojson.Marshal(request)
 			if err != nil {

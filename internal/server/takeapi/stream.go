@@ -60,7 +60,7 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 	}
 	defer s.account.ReleaseStream(takeStreamCost)
 	var writer chan error
-	if a.StoreWaits {
+	if a.RemoteStore {
 		s.slots, s.answered = make(chan struct{}, takesInFlight), newItemQueue()
 		writer = make(chan error, 1)
 		go func() { writer <- s.write() }()
@@ -156,7 +156,7 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 	if s.stopped || t.err != nil {
 		return t.err
 	}
-	if !s.StoreWaits {
+	if !s.RemoteStore {
 		return s.answerInTurn(t)
 	}
 	var items []*item

@@ -80,7 +80,7 @@ func TestTakeStreamAnswersEachTake(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
 			t.Parallel()
-			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.RemoteStore = waits })
 			s := d.Stream()
 			const messages, each = 50, 40
 			go func() {
@@ -171,7 +171,7 @@ descriptors:
   - {key: user, rate_limit: {algorithm: fixed_window, requests: 1000000, period: 365d}}
 `, func(o *server.Options) {
 				store = &gatedStore{Store: o.Store, gate: make(chan struct{})}
-				o.Store, o.StoreWaits = store, waits
+				o.Store, o.RemoteStore = store, waits
 				o.Health.Readiness = server.Always
 			})
 			asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
@@ -224,7 +224,7 @@ func TestTakeStreamEndsBeforeItsConnection(t *testing.T) {
 			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) {
 				// A stream on an aged connection has half of the grace to end, which is
 				// short on a busy machine.
-				o.StoreWaits, o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = waits, time.Second, 3*time.Second
+				o.RemoteStore, o.GRPC.ConnectionAge, o.GRPC.ConnectionAgeGrace = waits, time.Second, 3*time.Second
 			})
 			// The first stream begins with the connection. The others begin on the aged
 			// connection or on the next.
@@ -256,7 +256,7 @@ func TestTakeStreamHoldsUpASlowReader(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
 			t.Parallel()
-			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.StoreWaits = waits })
+			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.RemoteStore = waits })
 			s := d.Stream()
 			var sent atomic.Int64
 			var sender sync.WaitGroup
@@ -307,7 +307,7 @@ func TestTakeStreamOutlivesAPanic(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
 			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) {
-				o.StoreWaits = waits
+				o.RemoteStore = waits
 				inner := o.Store
 				o.Store = &servertest.FakeStore{OnTake: func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 					if hits[0].Cost == 3 {

@@ -214,7 +214,7 @@ func TestTakeManyAnswersEachTake(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
-			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.StoreWaits, o.Requests.Bounds.Takes = waits, 40 })
+			d := servertest.Start(t, servertest.TakeLimits, func(o *server.Options) { o.RemoteStore, o.Requests.Bounds.Takes = waits, 40 })
 			request := &ratelimitv1.TakeManyRequest{}
 			for range 6 {
 				request.Takes = append(request.Takes, servertest.Taking("gcra=x"))

@@ -54,7 +54,7 @@ const (
 )
 
 func (a *API) itemCost() int {
-	if a.StoreWaits {
+	if a.RemoteStore {
 		return waitingItemCost
 	}
 	return itemCost
@@ -277,7 +277,7 @@ func (t *takes) answerAll(ctx context.Context, span *tracing.Span) {
 	if span != nil {
 		answer = func(it *item) { t.api.answerItem(it.part(ctx, span), it) }
 	}
-	if !t.api.StoreWaits {
+	if !t.api.RemoteStore {
 		answers := t.api.Answers(t.items[0].call.Began)
 		defer answers.End()
 		for _, it := range t.items {

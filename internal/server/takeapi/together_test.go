@@ -61,7 +61,7 @@ func (m *manyTaker) TakeMany(ctx context.Context, takes []bucket.Take) {
 // waits makes the store of a server one that waits, which decides many takes at a time if
 // many is not nil.
 func waits(s bucket.Store, many decide.ManyTaker) func(*server.Options) {
-	return func(o *server.Options) { o.Store, o.StoreWaits, o.Many = s, true, many }
+	return func(o *server.Options) { o.Store, o.RemoteStore, o.Many = s, true, many }
 }
 
 // asker asks by chance, each subject once in a message, so that it does not matter which take
