@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 // subject returns a subject with the entries "key=value".
@@ -249,7 +250,7 @@ func randomAssignment(r *rand.Rand) *assign.Assignment {
 func TestTableIsAsTheModel(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 50 {
+	for range soaktest.Long(20, 50) {
 		table, m := assign.NewTable(), model{}
 		for range 400 {
 			if r.IntN(3) > 0 {
@@ -521,86 +522,6 @@ func TestReadersNeverMissWhatStays(t *testing.T) {
 	readers.Wait()
 }
 
-// fill puts n assignments of usual length.
-func fill(table *assign.Table, n int) { fillWith(table, n, func(*assign.Assignment, int) {}) }
-
-// fillWith is fill with what is changed of each.
-func fillWith(table *assign.Table, n int, change func(*assign.Assignment, int)) {
-	for i := range n {
-		a := plan([]string{"free", "pro", "gold"}[i%3], subject("api", fmt.Sprintf("tenant=acme-%06d", i)))
-		a.Base.Reason, a.Base.By = fmt.Sprint("ticket ", i%1000), "ann@example.com"
-		a.Stamp(fmt.Sprintf("%d-0", 1780000000000+i), 1780000000000000+int64(i))
-		change(a, i)
-		table.Put(a)
-	}
-}
-
-func BenchmarkFind(b *testing.B) {
-	for _, n := range []int{1, 1000, 1_000_000} {
-		table := assign.NewTable()
-		fill(table, n)
-		var asked [][]bucket.Entry
-		for range 1024 {
-			asked = append(asked, subject("api", fmt.Sprintf("tenant=acme-%06d", rand.IntN(n))).Entries)
-		}
-		b.Run(fmt.Sprint("of ", n), func(b *testing.B) {
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if table.Domain("api").Find(asked[i%1024], nil).Own == nil {
-					b.Fatal("missed")
-				}
-			}
-		})
-		absent := subject("api", "tenant=nobody").Entries
-		b.Run(fmt.Sprint("none of ", n), func(b *testing.B) {
-			for b.Loop() {
-				table.Domain("api").Find(absent, nil)
-			}
-		})
-		b.Run(fmt.Sprint("at once of ", n), func(b *testing.B) {
-			b.RunParallel(func(pb *testing.PB) {
-				for i := 0; pb.Next(); i++ {
-					table.Domain("api").Find(asked[i%1024], nil)
-				}
-			})
-		})
-	}
-}
-
-// BenchmarkFindLayers finds assignments with a temporary layer.
-func BenchmarkFindLayers(b *testing.B) {
-	table := assign.NewTable()
-	fillWith(table, 1000, func(a *assign.Assignment, _ int) {
-		on(a, assign.Terms{Numbers: []assign.Numbers{{Limit: "month", Requests: 500}}}, 1_790_000_000_000_000)
-	})
-	entries := subject("api", "tenant=acme-000500").Entries
-	now := func() int64 { return 1_780_000_000_000_000 }
-	b.ReportAllocs()
-	for b.Loop() {
-		f := table.Domain("api").Find(entries, now)
-		if _, ok := f.Own.NumbersOf("month", f.Now); !ok {
-			b.Fatal("missed")
-		}
-	}
-}
-
-func BenchmarkDomainWithoutAssignments(b *testing.B) {
-	table := assign.NewTable()
-	fill(table, 10)
-	for b.Loop() {
-		table.Domain("other")
-	}
-}
-
-func BenchmarkListPage(b *testing.B) {
-	table := assign.NewTable()
-	fill(table, 1_000_000)
-	_, next, _ := listed(table, assign.Query{Max: 500_000})
-	for b.Loop() {
-		listed(table, assign.Query{Max: 1000, After: next})
-	}
-}
-
 func TestTableReportsThatItIsFilled(t *testing.T) {
 	t.Parallel()
 	table, reports := assign.NewTable(), 0
@@ -638,5 +559,16 @@ func TestFindAllocatesNothing(t *testing.T) {
 		if n != 0 {
 			t.Errorf("of number %d there are %v allocations", i, n)
 		}
+	}
+}
+
+// fillWith puts n assignments of usual length, each changed by change.
+func fillWith(table *assign.Table, n int, change func(*assign.Assignment, int)) {
+	for i := range n {
+		a := plan([]string{"free", "pro", "gold"}[i%3], subject("api", fmt.Sprintf("tenant=acme-%06d", i)))
+		a.Base.Reason, a.Base.By = fmt.Sprint("ticket ", i%1000), "ann@example.com"
+		a.Stamp(fmt.Sprintf("%d-0", 1780000000000+i), 1780000000000000+int64(i))
+		change(a, i)
+		table.Put(a)
 	}
 }

@@ -118,41 +118,39 @@ func TestWhatRedisLosesIsPutBack(t *testing.T) {
 // back.
 func TestChangeOnTopOfALoss(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		daemons := fleetOf(t, 2, c, redislog.Options{Every: time.Second})
-		assigntest.Apply(t, daemons[0], plans(10, "p")...)
-		daemons[0].lose(t)
-		assigntest.Apply(t, daemons[0], plan("3", "q"))
-		got := converge(t, daemons...)
-		if len(got) != 10 || planOf(daemons[1], "3") != "q" || planOf(daemons[1], "4") != "p" {
-			t.Errorf("in force are %v", got)
-		}
-	})
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	daemons := fleetOf(t, 2, c, redislog.Options{Every: time.Second})
+	assigntest.Apply(t, daemons[0], plans(10, "p")...)
+	daemons[0].lose(t)
+	assigntest.Apply(t, daemons[0], plan("3", "q"))
+	got := converge(t, daemons...)
+	if len(got) != 10 || planOf(daemons[1], "3") != "q" || planOf(daemons[1], "4") != "p" {
+		t.Errorf("in force are %v", got)
+	}
 }
 
 // The daemons were restarted, and Redis lost everything. What the snapshot of one has is
 // put back, also if a daemon without one has come first.
 func TestSnapshotIsPutBack(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		o := redislog.Options{CachePath: filepath.Join(t.TempDir(), "snapshot"), Where: "here", Every: often}
-		d := startLoaded(t, c, o)
-		assigntest.Apply(t, d, plans(1200, "p")...)
-		assigntest.Apply(t, d, assigntest.Delete(tenant("5")), block("9"))
-		want := converge(t, d)
-		d.stop()
-		fresh := startLoaded(t, c, redislog.Options{Every: often})
-		fresh.lose(t)
-		fresh.stop()
-		fresh = startLoaded(t, c, redislog.Options{Every: often})
-		if n := fresh.Table().Len(); n != 0 {
-			t.Fatalf("%d are in force at an empty Redis", n)
-		}
-		d = startLoaded(t, c, o)
-		if got := converge(t, d, fresh); !reflect.DeepEqual(got, want) {
-			t.Errorf("%d are in force, and %d were", len(got), len(want))
-		}
-	})
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	o := redislog.Options{CachePath: filepath.Join(t.TempDir(), "snapshot"), Where: "here", Every: often}
+	d := startLoaded(t, c, o)
+	assigntest.Apply(t, d, plans(1200, "p")...)
+	assigntest.Apply(t, d, assigntest.Delete(tenant("5")), block("9"))
+	want := converge(t, d)
+	d.stop()
+	fresh := startLoaded(t, c, redislog.Options{Every: often})
+	fresh.lose(t)
+	fresh.stop()
+	fresh = startLoaded(t, c, redislog.Options{Every: often})
+	if n := fresh.Table().Len(); n != 0 {
+		t.Fatalf("%d are in force at an empty Redis", n)
+	}
+	d = startLoaded(t, c, o)
+	if got := converge(t, d, fresh); !reflect.DeepEqual(got, want) {
+		t.Errorf("%d are in force, and %d were", len(got), len(want))
+	}
 }
 
 func TestSnapshotHoldsWhileRedisIsAway(t *testing.T) {
@@ -215,64 +213,62 @@ func TestSnapshotThatCannotBeUsed(t *testing.T) {
 // goes on instead, or one that knows nothing begins without it.
 func TestHalfOfWhatIsPutBackIsNotTheWhole(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		o := redislog.Options{Every: 50 * time.Millisecond}
-		daemons := fleetOf(t, 2, c, o)
-		dies, follows := daemons[0], daemons[1]
-		assigntest.Apply(t, dies, plans(1200, "p")...)
-		want := converge(t, daemons...)
-		var isDead atomic.Bool
-		isDead.Store(true) // the other one waits
-		follows.conn.AddHook(newScriptHook(func(int64, redis.Cmder) error {
-			if isDead.Load() {
-				return context.DeadlineExceeded
-			}
-			return nil
-		}))
-		died := make(chan struct{})
-		dies.conn.AddHook(newScriptHook(func(n int64, _ redis.Cmder) error {
-			if n == 3 { // the second page
-				close(died)
-			}
-			if n >= 3 {
-				return context.DeadlineExceeded
-			}
-			return nil
-		}))
-		dies.lose(t)
-		<-died
-		dies.stop()
-		if n := len(inRedis(t, follows)); n != 500 {
-			t.Fatalf("%d were put back", n)
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	o := redislog.Options{Every: 50 * time.Millisecond}
+	daemons := fleetOf(t, 2, c, o)
+	dies, follows := daemons[0], daemons[1]
+	assigntest.Apply(t, dies, plans(1200, "p")...)
+	want := converge(t, daemons...)
+	var isDead atomic.Bool
+	isDead.Store(true) // the other one waits
+	follows.conn.AddHook(newScriptHook(func(int64, redis.Cmder) error {
+		if isDead.Load() {
+			return context.DeadlineExceeded
 		}
-		late := start(t, c, o)
-		isDead.Store(false)
-		asynctest.Eventually(t, "it is loaded", late.Loaded)
-		if got := converge(t, follows, late); !reflect.DeepEqual(got, want) {
-			t.Errorf("%d are in force, and %d were", len(got), len(want))
+		return nil
+	}))
+	died := make(chan struct{})
+	dies.conn.AddHook(newScriptHook(func(n int64, _ redis.Cmder) error {
+		if n == 3 { // the second page
+			close(died)
 		}
-	})
+		if n >= 3 {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}))
+	dies.lose(t)
+	<-died
+	dies.stop()
+	if n := len(inRedis(t, follows)); n != 500 {
+		t.Fatalf("%d were put back", n)
+	}
+	late := start(t, c, o)
+	isDead.Store(false)
+	asynctest.Eventually(t, "it is loaded", late.Loaded)
+	if got := converge(t, follows, late); !reflect.DeepEqual(got, want) {
+		t.Errorf("%d are in force, and %d were", len(got), len(want))
+	}
 }
 
 // Redis loses again what was put back so far: it is put back from the beginning.
 func TestWhatIsLostWhileItIsPutBack(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		d := startLoaded(t, c, redislog.Options{Every: often})
-		assigntest.Apply(t, d, plans(1200, "p")...)
-		want := converge(t, d)
-		d.conn.AddHook(newScriptHook(func(n int64, _ redis.Cmder) error {
-			if n == 3 { // the second page
-				return d.conn.Del(context.Background(), d.key("assigned")).Err()
-			}
-			return nil
-		}))
-		d.lose(t)
-		asynctest.Eventually(t, "it is put back", func() bool { _, restored := d.Losses(); return restored > 0 })
-		if got := converge(t, d); !reflect.DeepEqual(got, want) {
-			t.Errorf("%d are in force, and %d were", len(got), len(want))
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d := startLoaded(t, c, redislog.Options{Every: often})
+	assigntest.Apply(t, d, plans(1200, "p")...)
+	want := converge(t, d)
+	d.conn.AddHook(newScriptHook(func(n int64, _ redis.Cmder) error {
+		if n == 3 { // the second page
+			return d.conn.Del(context.Background(), d.key("assigned")).Err()
 		}
-	})
+		return nil
+	}))
+	d.lose(t)
+	asynctest.Eventually(t, "it is put back", func() bool { _, restored := d.Losses(); return restored > 0 })
+	if got := converge(t, d); !reflect.DeepEqual(got, want) {
+		t.Errorf("%d are in force, and %d were", len(got), len(want))
+	}
 }
 
 // Of the views of three daemons the newest one is put back, whichever comes first.
@@ -358,25 +354,24 @@ func checkLost(t *testing.T, d *daemon, log *asynctest.Buffer, subjects ...strin
 // they have it from the hash, and also what was unassigned.
 func TestLostChangesAreReported(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		logs := make([]asynctest.Buffer, 2)
-		first := startLoaded(t, c, redislog.Options{Every: often, Log: textLog(&logs[0])})
-		assigntest.Apply(t, first, plans(1000, "p")...)
-		restore := first.dump(t)
-		want := converge(t, first)
-		assigntest.Apply(t, first, plan("1", "q"), plan("new", "q"), assigntest.Delete(tenant("2")), plan("3", "q"))
-		second := startLoaded(t, c, redislog.Options{Every: often, Log: textLog(&logs[1])})
-		assigntest.Apply(t, second, assigntest.Delete(tenant("4")), plan("3", "r"))
-		converge(t, first, second)
-		restore()
-		asynctest.Eventually(t, "Redis is followed", func() bool { return planOf(first, "1") == "p" && planOf(second, "1") == "p" })
-		if got := converge(t, first, second); !reflect.DeepEqual(got, want) {
-			t.Errorf("%d are in force, want %d", len(got), len(want))
-		}
-		checkLost(t, first, &logs[0], "api|tenant=1", "api|tenant=2", "api|tenant=3", "api|tenant=4", "api|tenant=new")
-		// The second one has loaded when the tenant 2 was unassigned already.
-		checkLost(t, second, &logs[1], "api|tenant=1", "api|tenant=3", "api|tenant=4", "api|tenant=new")
-	})
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	logs := make([]asynctest.Buffer, 2)
+	first := startLoaded(t, c, redislog.Options{Every: often, Log: textLog(&logs[0])})
+	assigntest.Apply(t, first, plans(1000, "p")...)
+	restore := first.dump(t)
+	want := converge(t, first)
+	assigntest.Apply(t, first, plan("1", "q"), plan("new", "q"), assigntest.Delete(tenant("2")), plan("3", "q"))
+	second := startLoaded(t, c, redislog.Options{Every: often, Log: textLog(&logs[1])})
+	assigntest.Apply(t, second, assigntest.Delete(tenant("4")), plan("3", "r"))
+	converge(t, first, second)
+	restore()
+	asynctest.Eventually(t, "Redis is followed", func() bool { return planOf(first, "1") == "p" && planOf(second, "1") == "p" })
+	if got := converge(t, first, second); !reflect.DeepEqual(got, want) {
+		t.Errorf("%d are in force, want %d", len(got), len(want))
+	}
+	checkLost(t, first, &logs[0], "api|tenant=1", "api|tenant=2", "api|tenant=3", "api|tenant=4", "api|tenant=new")
+	// The second one has loaded when the tenant 2 was unassigned already.
+	checkLost(t, second, &logs[1], "api|tenant=1", "api|tenant=3", "api|tenant=4", "api|tenant=new")
 }
 
 // A failover loses the last second, and others change the same subjects before a daemon
@@ -464,19 +459,18 @@ func TestRecordsThatAreLostCostNoAssignment(t *testing.T) {
 // noticed: what they have is put back all the same.
 func TestDaemonThatKnowsNothingDoesNotReplaceTheOthers(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		d := startLoaded(t, c, redislog.Options{Every: time.Second})
-		assigntest.Apply(t, d, plans(10, "p")...)
-		want := converge(t, d)
-		if err := d.conn.Del(t.Context(), d.key("assigned")).Err(); err != nil {
-			t.Fatal(err)
-		}
-		fresh := startLoaded(t, c, redislog.Options{Every: often})
-		asynctest.Eventually(t, "it is put back", func() bool { return reflect.DeepEqual(held(fresh), want) })
-		if got := converge(t, d, fresh); !reflect.DeepEqual(got, want) {
-			t.Errorf("%d are in force, and %d were", len(got), len(want))
-		}
-	})
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	d := startLoaded(t, c, redislog.Options{Every: time.Second})
+	assigntest.Apply(t, d, plans(10, "p")...)
+	want := converge(t, d)
+	if err := d.conn.Del(t.Context(), d.key("assigned")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	fresh := startLoaded(t, c, redislog.Options{Every: often})
+	asynctest.Eventually(t, "it is put back", func() bool { return reflect.DeepEqual(held(fresh), want) })
+	if got := converge(t, d, fresh); !reflect.DeepEqual(got, want) {
+		t.Errorf("%d are in force, and %d were", len(got), len(want))
+	}
 }
 
 // What has ended is not put back.

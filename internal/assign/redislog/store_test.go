@@ -265,24 +265,23 @@ func TestDaemonsConverge(t *testing.T) {
 // A daemon that has not followed the newest change yet goes by it all the same.
 func TestChangeGoesByWhatRedisHas(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		daemons := fleetOf(t, 2, c, redislog.Options{Every: time.Hour})
-		first := assigntest.Apply(t, daemons[1], plan("acme", "pro"))[0]
-		second := assigntest.Apply(t, daemons[0], plan("acme", "gold"))[0]
-		if second.Outcome != assign.Replaced || second.Before.ETag != first.After.ETag {
-			t.Fatalf("the second change: %+v", second)
-		}
-		undo, err := assign.Undo(recordsOf(t, daemons[1])[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r := assigntest.Apply(t, daemons[1], undo)[0]; r.Outcome != assign.Replaced || r.After.Base.Plan != "pro" {
-			t.Errorf("what the other daemon changed is undone: %+v", r)
-		}
-		if r := assigntest.Apply(t, daemons[0], plan("acme", "gold"))[0]; r.Outcome != assign.Replaced {
-			t.Errorf("what was undone meanwhile is changed: %+v", r)
-		}
-	})
+	c := connOptions(redisconn.Single, redistest.Single(t))
+	daemons := fleetOf(t, 2, c, redislog.Options{Every: time.Hour})
+	first := assigntest.Apply(t, daemons[1], plan("acme", "pro"))[0]
+	second := assigntest.Apply(t, daemons[0], plan("acme", "gold"))[0]
+	if second.Outcome != assign.Replaced || second.Before.ETag != first.After.ETag {
+		t.Fatalf("the second change: %+v", second)
+	}
+	undo, err := assign.Undo(recordsOf(t, daemons[1])[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := assigntest.Apply(t, daemons[1], undo)[0]; r.Outcome != assign.Replaced || r.After.Base.Plan != "pro" {
+		t.Errorf("what the other daemon changed is undone: %+v", r)
+	}
+	if r := assigntest.Apply(t, daemons[0], plan("acme", "gold"))[0]; r.Outcome != assign.Replaced {
+		t.Errorf("what was undone meanwhile is changed: %+v", r)
+	}
 }
 
 // One of many daemons replaces each version.
@@ -319,19 +318,6 @@ func TestOneOfManyReplacesAVersion(t *testing.T) {
 			t.Fatalf("round %d: %d have won", round, won)
 		}
 	}
-}
-
-func TestRestartedDaemonHasAll(t *testing.T) {
-	t.Parallel()
-	modes(t, func(t *testing.T, c redisconn.Options) {
-		d := startLoaded(t, c, redislog.Options{Every: often})
-		assigntest.Apply(t, d, plans(1500, "p")...)
-		assigntest.Apply(t, d, assigntest.Delete(tenant("7")))
-		d.stop()
-		if n := len(converge(t, startLoaded(t, c, redislog.Options{}))); n != 1499 {
-			t.Errorf("%d are in force", n)
-		}
-	})
 }
 
 // Someone else writes into the keys. What cannot be read is passed over, and can be
