@@ -2,7 +2,6 @@ package fallback_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,28 +44,5 @@ func TestExactlyTheShareIsAdmitted(t *testing.T) {
 				t.Errorf("%d remain of the wide limit, want 900", n)
 			}
 		})
-	}
-}
-
-func BenchmarkTake(b *testing.B) {
-	for _, mode := range []bucket.FailureMode{local, allow, deny} {
-		for _, hits := range []int{1, 3} {
-			b.Run(fmt.Sprintf("%s/%d", mode, hits), func(b *testing.B) {
-				f := newFixture(b, mode, 3)
-				group := make([]bucket.Hit, hits)
-				for i := range group {
-					group[i] = hit(b, spec(inherit, bucket.MaxRequests), fmt.Sprint("key ", i), 1)
-				}
-				b.ReportAllocs()
-				b.RunParallel(func(pb *testing.PB) {
-					d := make([]bucket.Decision, hits)
-					for pb.Next() {
-						if err := f.Take(context.Background(), group, d, errDown); err != nil {
-							b.Fatal(err)
-						}
-					}
-				})
-			})
-		}
 	}
 }
