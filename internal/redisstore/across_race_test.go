@@ -49,42 +49,44 @@ func TestLostRaceBesideAnother(t *testing.T) {
 	}
 }
 
-// A peek denies a request whose limit others have used up since the check.
-func TestLostRaceOfAPeek(t *testing.T) {
+// A peek denies a request whose limit others have used up since the check, as do quotas
+// that were all used up. The request costs nothing.
+func TestLostRaceWithoutACharge(t *testing.T) {
 	t.Parallel()
-	r := newAcrossRig(t, bucket.FailError)
-	narrow, taken := dailyWindow(t, 1, nil), hit(dailyWindow(t, 100, nil), r.users[1], 2)
-	lost := hit(narrow, r.users[0], 0)
-	r.comeBefore(3, func() { take(t, r.direct, hit(narrow, r.users[0], 1)) })
-	if o := r.take(lost, taken); o.err != nil || o.decisions[0].Allowed() || !o.decisions[1].Allowed() {
-		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
-	}
-	if n := r.left(taken); n != 100 {
-		t.Errorf("%d of 100 remain of a limit that was given back", n)
-	}
-}
-
-// A request whose quotas were all used up since the check is denied, and costs nothing.
-func TestLostRaceOfQuotas(t *testing.T) {
-	t.Parallel()
-	r := newAcrossRig(t, bucket.FailError)
-	narrow := dailyWindow(t, 1, nil)
-	first, second := hit(narrow, r.users[0], 1), hit(narrow, r.users[1], 1)
-	taken := hit(dailyWindow(t, 100, nil), r.users[2], 2)
-	hits := []bucket.Hit{first, second, taken}
-	hits[0].Role, hits[1].Role = bucket.Quota(1), bucket.Quota(2)
-	r.comeBefore(4, func() {
-		take(t, r.direct, first)
-		take(t, r.direct, second)
-	})
-	if o := r.take(hits...); o.err != nil || bucket.GroupAllowed(hits, o.decisions) {
-		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
-	}
-	if n := r.left(taken); n != 100 {
-		t.Errorf("%d of 100 remain of a limit that was given back", n)
-	}
-	if n := metric(t, r.metrics, "redis_races_total"); n != 1 {
-		t.Errorf("%v races are counted, want 1", n)
+	narrow, plain := dailyWindow(t, 1, nil), dailyWindow(t, 100, nil)
+	for _, c := range []struct {
+		name  string
+		cost  int64
+		roles []bucket.Role // of hits on the narrow limit
+	}{
+		{"a peek", 0, []bucket.Role{bucket.Enforced}},
+		{"quotas", 1, []bucket.Role{bucket.Quota(1), bucket.Quota(2)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newAcrossRig(t, bucket.FailError)
+			taken := hit(plain, r.users[0], 2)
+			hits := []bucket.Hit{taken}
+			for i, role := range c.roles {
+				h := hit(narrow, r.users[i+1], c.cost)
+				h.Role = role
+				hits = append(hits, h)
+			}
+			r.comeBefore(len(hits)+1, func() { // after the checks
+				for i := range c.roles {
+					take(t, r.direct, hit(narrow, r.users[i+1], 1))
+				}
+			})
+			if o := r.take(hits...); o.err != nil || bucket.GroupAllowed(hits, o.decisions) {
+				t.Fatalf("the request got %+v, %v", o.decisions, o.err)
+			}
+			if n := r.left(taken); n != 100 {
+				t.Errorf("%d of 100 remain of a limit that was given back", n)
+			}
+			if n := metric(t, r.metrics, "redis_races_total"); n != 1 {
+				t.Errorf("%v races are counted, want 1", n)
+			}
+		})
 	}
 }
 

@@ -67,7 +67,7 @@ func TestDegradedCountsOnceARequest(t *testing.T) {
 			t.Parallel()
 			r := newAcrossRig(t, bucket.FailAllow)
 			hits := c.hits(r.users)
-			const asked = 20
+			const asked = 3
 			for range asked {
 				for _, i := range c.spoilt {
 					r.mend(hits[i])
@@ -106,7 +106,7 @@ func TestCallersThatLeftAreNotCounted(t *testing.T) {
 	r := newAcrossRig(t, bucket.FailAllow)
 	l := dailyWindow(t, 100, nil)
 	hits := []bucket.Hit{hit(l, r.users[0], 1), hit(l, r.users[1], 1)}
-	for range 20 {
+	for range 5 {
 		ctx, leave := context.WithCancel(context.Background())
 		r.spoil(hits[0])
 		r.comeBefore(3, leave)
@@ -154,11 +154,12 @@ func TestRefundGoesWhereItsTakeWent(t *testing.T) {
 }
 
 // A request over several tags asks each once to check it, and once more to take,
-// peek or refund, unless it is denied.
+// peek or refund, unless it is denied. A request of one tag is one command.
 func TestEachTagIsAskedOnceAStep(t *testing.T) {
 	t.Parallel()
 	r := newAcrossRig(t, bucket.FailError)
 	plain, none := dailyWindow(t, 100, nil), dailyWindow(t, 0, nil)
+	other := dailyWindow(t, 100, func(s *bucket.Spec) { s.Name = "other" })
 	for _, c := range []struct {
 		name  string
 		hits  []bucket.Hit
@@ -168,6 +169,8 @@ func TestEachTagIsAskedOnceAStep(t *testing.T) {
 		{"a take and a peek", []bucket.Hit{hit(plain, r.users[0], 1), hit(plain, r.users[1], 0)}, 4},
 		{"a take and a refund", []bucket.Hit{hit(plain, r.users[0], 1), hit(plain, r.users[1], -1)}, 4},
 		{"a denied take", []bucket.Hit{hit(plain, r.users[0], 1), hit(none, r.users[1], 1)}, 2},
+		{"one tag after several", []bucket.Hit{hit(plain, r.users[0], 1)}, 1},
+		{"two limits of one tag", []bucket.Hit{hit(plain, r.users[1], 1), hit(other, r.users[1], 1)}, 1},
 	} {
 		r.comeBefore(0, nil)
 		if o := r.take(c.hits...); o.err != nil {
@@ -178,29 +181,6 @@ func TestEachTagIsAskedOnceAStep(t *testing.T) {
 			t.Errorf("%s: %d calls, want %d", c.name, r.calls, c.calls)
 		}
 		r.mu.Unlock()
-	}
-}
-
-// A request of one tag is one command, also where one over several tags was before it.
-func TestRequestOfOneTagIsOneCommand(t *testing.T) {
-	t.Parallel()
-	r := newAcrossRig(t, bucket.FailError)
-	one, two := dailyWindow(t, 1000, nil), dailyWindow(t, 1000, func(s *bucket.Spec) { s.Name = "two" })
-	for range 10 {
-		for _, user := range r.users {
-			r.take(hit(one, r.users[0], 1), hit(one, r.users[1], 1))
-			for _, hits := range [][]bucket.Hit{{hit(one, user, 1)}, {hit(one, user, 1), hit(two, user, 1)}} {
-				r.comeBefore(0, nil)
-				if o := r.take(hits...); o.err != nil {
-					t.Fatal(o.err)
-				}
-				r.mu.Lock()
-				if r.calls != 1 {
-					t.Errorf("%d calls for %d hits of one tag, want 1", r.calls, len(hits))
-				}
-				r.mu.Unlock()
-			}
-		}
 	}
 }
 

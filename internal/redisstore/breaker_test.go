@@ -36,47 +36,42 @@ func (r *rig) waitForRedis() {
 	asynctest.Eventually(r.t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
 }
 
-// Single slow commands do not open the breaker, however many: others are answered in
-// between.
-func TestSlowCallsDoNotOpenTheBreaker(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, impatient)
-	h := hit(daily(t, 1000), "a", 1)
-	before := r.metric("degraded_answers_total", "breaker_open")
-	for range 3 {
-		r.proxy.Hold("evalsha")
-		if o := r.take(context.Background(), h); !o.degraded() {
-			t.Errorf("a take without a reply: %+v", o)
-		}
-		r.proxy.Heal(t)
-		r.waitForRedis()
-		if r.breakerIsOpen() {
-			t.Fatal("one slow call has opened the breaker")
-		}
-	}
-	if n := r.metric("degraded_answers_total", "breaker_open") - before; n != 0 {
-		t.Errorf("%v answers were given because of the breaker", n)
-	}
-}
-
 // Failures open the breaker only in a row: an answer in between shows that the node
 // is there.
 func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
 	t.Parallel()
-	var log asynctest.Buffer
-	r := newRig(t, func(o *testOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	h := hit(daily(t, 1000), "a", 1)
-	for range 3 {
-		done := r.proxy.CutAfter("evalsha")
-		if o := r.take(context.Background(), h); !o.degraded() {
-			t.Errorf("a take without a reply: %+v", o)
-		}
-		<-done
-		r.waitForRedis()
-	}
-	// A breaker that opens may be closed again before anybody sees it open.
-	if strings.Contains(log.String(), "the node does not answer") {
-		t.Errorf("failures with answers between them have opened the breaker:\n%s", log.String())
+	for name, fail := range map[string]func(r *rig, take func()){
+		"slow": func(r *rig, take func()) {
+			r.proxy.Hold("evalsha")
+			take()
+			r.proxy.Heal(r.t)
+		},
+		"cut": func(r *rig, take func()) {
+			done := r.proxy.CutAfter("evalsha")
+			take()
+			<-done
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log asynctest.Buffer
+			r := newRig(t, func(o *testOptions) {
+				impatient(o)
+				o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			for range 3 {
+				fail(r, func() {
+					if o := r.take(context.Background(), hit(daily(t, 1000), "a", 1)); !o.degraded() {
+						t.Errorf("a take without a reply: %+v", o)
+					}
+				})
+				r.waitForRedis()
+			}
+			// A breaker that opens may be closed again before a test sees it open.
+			if strings.Contains(log.String(), "the node does not answer") {
+				t.Errorf("failures with answers between them have opened the breaker:\n%s", log.String())
+			}
+		})
 	}
 }
 
@@ -127,15 +122,11 @@ func TestBreakerOpensAndCloses(t *testing.T) {
 			r.openBreaker()
 			before := r.metric("degraded_answers_total", "breaker_open")
 			calls := r.metric("redis_calls_total")
-			const asked = 10_000
-			start := time.Now()
+			const asked = 1000
 			for range asked {
 				if o := r.take(context.Background(), h); !o.degraded() {
 					t.Fatalf("with the breaker open: %+v", o)
 				}
-			}
-			if took := time.Since(start); took > asked/20*100*time.Millisecond {
-				t.Errorf("%d takes took %s: they waited", asked, took)
 			}
 			if n := r.metric("degraded_answers_total", "breaker_open") - before; n != asked {
 				t.Errorf("%v of %d answers were given because of the breaker", n, asked)

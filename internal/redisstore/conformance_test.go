@@ -7,7 +7,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -23,16 +23,19 @@ func TestStoreConformance(t *testing.T) {
 		wrap   func(*redisstore.Store) bucket.Store
 	}
 	alone := func(s *redisstore.Store) bucket.Store { return s }
-	for _, tc := range racetest.Some(3, []testCase{
-		{"cluster", redisconn.Cluster, redistest.Cluster, racetest.Fewer(500), func(*testOptions) {}, alone},
+	// The cases before short run always, the others only in a soak.
+	const short = 4
+	cases := []testCase{
+		{"cluster", redisconn.Cluster, redistest.Cluster, soaktest.Long(50, 500), func(*testOptions) {}, alone},
 		{"single, knows denials", redisconn.Single, single, 0, knowDenials, alone},
-		{"single, many at a time", redisconn.Single, single, racetest.Fewer(300), func(*testOptions) {}, amongOthers},
+		{"single, many at a time", redisconn.Single, single, soaktest.Long(30, 300), func(*testOptions) {}, amongOthers},
+		{"single, windows of another clock", redisconn.Single, single, soaktest.Long(40, 400), haveWrongClock, alone},
 		{"single", redisconn.Single, single, buckettest.Traces(1_000), func(*testOptions) {}, alone},
 		{"single, each alone", redisconn.Single, single, 400, eachAlone, alone},
-		{"single, windows of another clock", redisconn.Single, single, 400, haveWrongClock, alone},
 		{"cluster, windows of another clock", redisconn.Cluster, redistest.Cluster, 300, haveWrongClock, alone},
 		{"cluster, each alone", redisconn.Cluster, redistest.Cluster, 300, eachAlone, alone},
-	}) {
+	}
+	for _, tc := range cases[:soaktest.Long(short, len(cases))] {
 		t.Run(tc.name, func(t *testing.T) {
 			h := buckettest.Harness{
 				Open: func(t *testing.T, clock func() int64) bucket.Store {

@@ -59,9 +59,10 @@ func TestDegradedDenialsAreNotRemembered(t *testing.T) {
 // denied last.
 func TestDenialsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newSideBySide(t, time.Second)
+	const bytes = 4 * redisstore.MinDenialBytes
+	s := newSideBySide(t, time.Second, func(o *testOptions) { o.DenialBytes = bytes })
 	none := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0
-	const keys, callers = 35_000, 1000
+	const keys, callers = 9000, 500
 	const last = keys / 10
 	takeFrom := func(first, end int) {
 		var all sync.WaitGroup
@@ -88,8 +89,8 @@ func TestDenialsAreBounded(t *testing.T) {
 		t.Errorf("%v of the %d denied last were answered from memory", n, last)
 	}
 	takeFrom(0, keys)
-	if n := s.known() - last; n > redisstore.DefaultDenialBytes/600 {
-		t.Errorf("%v of %d were answered from memory of %d bytes", n, keys, redisstore.DefaultDenialBytes)
+	if n := s.known() - last; n > bytes/600 {
+		t.Errorf("%v of %d were answered from memory of %d bytes", n, keys, bytes)
 	}
 }
 

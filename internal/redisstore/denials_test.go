@@ -14,6 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -22,7 +23,7 @@ import (
 // denial says to wait for too long.
 func TestDenialsAreAsWithoutMemory(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
+	for seed := range soaktest.Long(uint64(4), 12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 7))
@@ -394,7 +395,7 @@ func TestDenialsEndWithConcurrentGiveBacks(t *testing.T) {
 	for range 16 {
 		all.Go(func() {
 			d := make([]bucket.Decision, 1)
-			for range 100 {
+			for range soaktest.Long(30, 100) {
 				if err := s.remembers.Take(context.Background(), []bucket.Hit{h}, d); err != nil {
 					t.Error(err)
 					return

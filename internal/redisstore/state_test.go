@@ -13,6 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -80,7 +81,7 @@ func TestUnreadableStateFailsItsRequestAlone(t *testing.T) {
 				}
 			}
 			bad := []string{"", "x", "hello, world", value[:len(value)-1], value + "x", value[:len(value)-8], strings.Repeat("\xff", len(value))}
-			for range 300 {
+			for range soaktest.Long(30, 300) {
 				b := []byte(value)
 				for range 1 + rng.IntN(3) {
 					b[rng.IntN(len(b))] = byte(rng.Uint32())

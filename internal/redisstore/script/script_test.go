@@ -170,48 +170,6 @@ func BenchmarkScript(b *testing.B) {
 	}
 }
 
-// BenchmarkSettlements tells what a take with an ID costs the server, and its settlement.
-func BenchmarkSettlements(b *testing.B) {
-	ctx := context.Background()
-	server := redistest.Start(b)
-	s := rigAt(b, server.Addr(), "bench", nil)
-	for _, a := range []bucket.Algorithm{bucket.TokenBucket, bucket.FixedWindow, bucket.SlidingWindow} {
-		l, err := bucket.NewLimit(bucket.Spec{Algorithm: a, Requests: bucket.MaxRequests, Period: time.Hour})
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, mode := range []Mode{Take, Settle} {
-			name := map[Mode]string{Take: "reserve", Settle: "settle"}[mode]
-			for _, size := range []int{1, 50} {
-				b.Run(fmt.Sprintf("%s/%s/batch=%d", a, name, size), func(b *testing.B) {
-					requests := func(mode Mode, cost int64) (all []*Group) {
-						for i := range size {
-							r := groupOn(s, mode, testHit(s, l, fmt.Sprint(i), cost))
-							r.Name("id", time.Minute, s.seed)
-							all = append(all, r)
-						}
-						return all
-					}
-					command := NewCommand()
-					decideBy(b, s, command, requests(Take, 5))
-					if err := s.redis.ConfigResetStat(ctx).Err(); err != nil {
-						b.Fatal(err)
-					}
-					asked := [][]*Group{requests(mode, 5), requests(mode, 3)}
-					before := serverCPU(b, s)
-					b.ReportAllocs()
-					for i := 0; b.Loop(); i++ {
-						decideBy(b, s, command, asked[i%2])
-					}
-					hits := float64(b.N * size)
-					b.ReportMetric((serverCPU(b, s)-before)/hits, "server-us/hit")
-					b.ReportMetric(microsPerCall(b, s, "evalsha")/float64(size), "script-us/hit")
-				})
-			}
-		}
-	}
-}
-
 // serverCPU returns the CPU time in microseconds that the server has used. Unlike
 // microsPerCall it includes reading and writing commands, and excludes the time of
 // other processes on its cores.
