@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 func TestWhatCannotBeCountedNamesTheNearestNumbers(t *testing.T) {
@@ -56,7 +56,7 @@ var (
 // those that its error names.
 func TestTheNearestNumbersAreTheNearest(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	n, refused, between := racetest.Fewer(1500), 0, 0
+	n, refused, between := soaktest.Long(150, 1500), 0, 0
 	for range n {
 		s := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: bucket.MaxRequests - r.Int64N(bucket.MaxRequests)>>r.IntN(12)}
 		s.Period = time.Duration(1+r.Int64N(1500)) * [...]time.Duration{time.Millisecond, time.Second, time.Minute}[r.IntN(3)]

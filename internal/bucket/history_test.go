@@ -10,7 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 // passed is a hit that was admitted.
@@ -21,7 +21,7 @@ type passed struct{ at, cost int64 }
 func TestDecisionsFollowFromTheHistory(t *testing.T) {
 	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
-			for seed := range uint64(racetest.Fewer(100)) {
+			for seed := range uint64(soaktest.Long(20, 500)) {
 				r := rand.New(rand.NewPCG(seed, 0))
 				spec := bucket.Spec{Algorithm: a, Requests: 1 + r.Int64N(9), Period: time.Duration(1+r.IntN(50)) * time.Millisecond}
 				if a.IsBucket() {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 const day = 24 * time.Hour
@@ -238,7 +238,7 @@ func TestDerivedNumbersAreExact(t *testing.T) {
 	const maxLevel = int64(1) << 52
 	r := rand.New(rand.NewPCG(1, 2))
 	refused := 0
-	specs := racetest.Fewer(100_000)
+	specs := soaktest.Long(10_000, 500_000)
 	for range specs {
 		s := bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 1 + logarithmic(r, bucket.MaxRequests-1)}
 		whole := []time.Duration{time.Millisecond, time.Second, time.Minute}[r.IntN(3)]

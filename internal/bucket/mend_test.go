@@ -8,7 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 const skew = int64(10_000_000)
@@ -130,7 +130,7 @@ func TestDecisionsFollowFromTheHistoryWhenTheClockSteps(t *testing.T) {
 	for _, a := range buckettest.Rates() {
 		t.Run(a.String(), func(t *testing.T) {
 			mended := 0
-			for seed := range uint64(racetest.Fewer(100)) {
+			for seed := range uint64(soaktest.Long(20, 500)) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				spec := bucket.Spec{Algorithm: a, Requests: 1 + r.Int64N(9), Period: time.Duration(1+r.IntN(60)) * time.Second}
 				if a.IsBucket() {
@@ -138,7 +138,7 @@ func TestDecisionsFollowFromTheHistoryWhenTheClockSteps(t *testing.T) {
 				}
 				mended += replaySteps(t, buckettest.NewLimit(t, spec), r)
 			}
-			if mended < racetest.Fewer(100) {
+			if mended < soaktest.Long(20, 500) {
 				t.Errorf("only %d states were mended: the test looks at too little", mended)
 			}
 		})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 // steps is the plainest store: a map of states and the steps on them.
@@ -181,7 +181,7 @@ func openSteps() (bucket.Store, func(int64)) {
 // TestStepsAreAsTheOracleSays runs random traces on the bare steps.
 func TestStepsAreAsTheOracleSays(t *testing.T) {
 	const workers = 4
-	traces := racetest.Fewer(50_000)
+	traces := soaktest.Long(10_000, 200_000)
 	var mended, large buckettest.Counts
 	t.Run("traces", func(t *testing.T) {
 		for w := range workers {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 func TestShareDividesRequestsAndBurst(t *testing.T) {
@@ -140,8 +140,8 @@ func randomDaemons(r *rand.Rand) int {
 // Every limit has a share for every number of daemons.
 func TestEveryLimitHasShares(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	limits := 0
-	for range racetest.Fewer(200_000) {
+	specs, limits := soaktest.Long(20_000, 1_000_000), 0
+	for range specs {
 		whole, err := bucket.NewLimit(randomSpec(r))
 		if err != nil {
 			continue
@@ -151,7 +151,7 @@ func TestEveryLimitHasShares(t *testing.T) {
 			checkShare(t, whole, randomDaemons(r))
 		}
 	}
-	if limits < racetest.Fewer(50_000) {
+	if limits < specs/4 {
 		t.Errorf("only %d of the specs are limits", limits)
 	}
 }

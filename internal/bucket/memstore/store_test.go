@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/memstore"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/racetest"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 var (
@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			return s
 		},
-		Traces:     buckettest.Traces(racetest.Fewer(20_000)),
+		Traces:     buckettest.Traces(soaktest.Long(2_000, 50_000)),
 		Algorithms: bucket.Algorithms(),
 		Reserves:   true,
 	}
