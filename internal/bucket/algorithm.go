@@ -17,7 +17,7 @@ const (
 )
 
 // algorithm is what the limits of an Algorithm are and do. The functions are steps on a
-// State, and promise what the methods of Limit in step.go and mend.go do; they are called
+// State, and promise what the methods of Limit in step.go do; they are called
 // only for limits with requests above 0, and for those with holders. TestTableIsWhole says
 // which of them an algorithm may lack.
 type algorithm struct {

@@ -1,9 +1,14 @@
 package bucket
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // Spec holds the numbers of a limit as a person writes them.
@@ -168,4 +173,60 @@ func (l *Limit) claim(cost int64) int64 {
 	default:
 		return max(1, cost)
 	}
+}
+
+// Fingerprint is a hash of the numbers that a state is counted with, the same in
+// every process. Postpaid, OnStoreFailure and Unenforced are not in it: a
+// state does not depend on them.
+func (l *Limit) Fingerprint() uint64 { return l.fingerprint }
+
+// CountsAs reports whether both limits keep a subject's state under the same key,
+// and count it with the same numbers.
+func (l *Limit) CountsAs(other *Limit) bool {
+	return l.fingerprint == other.fingerprint && l.suffix == other.suffix
+}
+
+// Numbers are what the steps compute with, besides Capacity and Charging, for code that
+// computes them elsewhere: for a bucket Quantum, Unit, Rate and MaxDebt, for a window its
+// period, for a sliding one also its slot. For a limit that always denies it is the
+// period, if periods begin at certain moments.
+func (l *Limit) Numbers() [4]int64 {
+	a := l.algorithm()
+	switch {
+	case l.looksAtState():
+		return a.numbers(l)
+	case a.periodEnd != nil:
+		return [4]int64{l.PeriodMicros}
+	}
+	return [4]int64{}
+}
+
+func (l *Limit) hashNumbers() uint64 {
+	var b [4 * 8]byte
+	for i, n := range [...]int64{l.Requests, l.PeriodMicros, l.Burst, l.SubWindows} {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(n))
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b[:]) // never fails
+	if l.calendar != nil {
+		_, _ = io.WriteString(h, l.Calendar.String())
+	}
+	return h.Sum64()
+}
+
+// AllSubjects is all subjects in the unit of Unenforced, and so the Unenforced of a limit
+// that denies nobody.
+const AllSubjects = 10_000
+
+// Enforces reports whether the limit may deny a subject, as AppendSubject makes it.
+// Limits with the same Unenforced enforce the same subjects, on every daemon and after
+// every restart, and subjects stay enforced when Unenforced falls.
+func (l *Limit) Enforces(subject []byte) bool {
+	switch l.Unenforced {
+	case 0:
+		return true
+	case AllSubjects:
+		return false
+	}
+	return xxhash.Sum64(subject)%AllSubjects < uint64(AllSubjects-l.Unenforced)
 }

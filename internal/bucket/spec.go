@@ -4,7 +4,40 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
+
+// Bounds of a limit's numbers.
+const (
+	// MaxRequests is the largest number of requests, and the largest burst. A bucket may
+	// allow less, beside its period.
+	MaxRequests = 1 << 52
+	// MaxPeriod is the longest period, and the longest time in which a full
+	// bucket may drain.
+	MaxPeriod = 366 * 24 * time.Hour
+	// MinPeriod is the shortest period, and what periods are multiples of.
+	MinPeriod = time.Millisecond
+	// MaxLogRequests bounds a sliding_log, which keeps a stamp per hit.
+	MaxLogRequests = 1000
+	// MaxSubWindows bounds the resolution of a sliding_window.
+	MaxSubWindows = 60
+	// DefaultSubWindows is the resolution of a sliding_window whose Spec has 0.
+	DefaultSubWindows = 10
+
+	// maxLevel bounds capacities, debts and counts: the sum of any two of them is
+	// still exact in a double. Only the largest limits, charges of use, or a state that
+	// was carried over to far larger units, can reach it; such a level stays there.
+	maxLevel = MaxRequests
+	// maxDrain bounds how long a debt can last, in microseconds.
+	maxDrain = int64(10 * MaxPeriod / time.Microsecond)
+	// maxSpans bounds the slots or stamps of one state. Only charges of use can need
+	// more; these join the newest one.
+	maxSpans = MaxLogRequests
+)
+
+// MaxCost bounds what one hit can cost or refund. A larger cost counts as MaxCost,
+// which exceeds the capacity of every limit.
+const MaxCost = MaxRequests + 1
 
 // NewLimit checks the numbers of a Spec and derives the rest. Its error joins a
 // *SpecError for each number that is not allowed.
@@ -106,4 +139,75 @@ func (s *Spec) checkCalendar(bad func(field string, found any, allowed string, a
 	if c.Zone == nil {
 		bad("time_zone", "none", "a time zone")
 	}
+}
+
+// Postpaid says when the cost of a hit is what was already used, which is charged
+// in full.
+type Postpaid uint8
+
+const (
+	// PostpaidNever charges only what is allowed.
+	PostpaidNever Postpaid = iota
+	// PostpaidAlways charges every cost in full.
+	PostpaidAlways
+	// PostpaidAuto charges in full what a caller reports by itself, as
+	// envoyproxy/ratelimit does, and everything else only if it is allowed. See Reported.
+	PostpaidAuto
+)
+
+var postpaidNames = [...]string{PostpaidNever: "false", PostpaidAlways: "true", PostpaidAuto: "auto"}
+
+// String returns the value as in a limits file.
+func (p Postpaid) String() string {
+	if int(p) >= len(postpaidNames) {
+		return fmt.Sprintf("Postpaid(%d)", uint8(p))
+	}
+	return postpaidNames[p]
+}
+
+// Charging says which hits a limit allows and charges. A cost above 0 is charged
+// either if it and its group are allowed, or always: beyond the capacity too, and
+// whatever the group gets. The script on Redis has the same values.
+type Charging uint8
+
+const (
+	// ChargesAdmitted: a cost is allowed if it fits into what remains, and a peek
+	// if a cost of 1 does. What is not allowed is not charged.
+	ChargesAdmitted Charging = iota
+	// ChargesUse: a cost is always charged. Costs and peeks are allowed while
+	// anything remains.
+	ChargesUse
+	// ChargesReported: a cost is always charged, and allowed if it fits into what
+	// remains. A peek is allowed unless more than the capacity was charged. It is
+	// what envoyproxy/ratelimit does with hits_addend.
+	ChargesReported
+)
+
+// FailureMode says what decides for a limit when its store does not.
+type FailureMode uint8
+
+const (
+	// FailureDefault is the daemon's setting, failure.mode.
+	FailureDefault FailureMode = iota
+	// FailLocal decides in this process, by this daemon's share of the limit.
+	FailLocal
+	// FailAllow allows.
+	FailAllow
+	// FailDeny denies.
+	FailDeny
+	// FailError fails the request.
+	FailError
+)
+
+var failureModeNames = [...]string{FailLocal: "local", FailAllow: "allow", FailDeny: "deny", FailError: "error"}
+
+// FailureModes lists the modes that have a name.
+func FailureModes() []FailureMode { return []FailureMode{FailLocal, FailAllow, FailDeny, FailError} }
+
+// String returns the one spelling of the mode, as in a limits file.
+func (m FailureMode) String() string {
+	if m == FailureDefault || int(m) >= len(failureModeNames) {
+		return fmt.Sprintf("FailureMode(%d)", uint8(m))
+	}
+	return failureModeNames[m]
 }
