@@ -6,6 +6,20 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
+// Modes change how limits count, in all domains.
+type Modes struct {
+	// Shadow lets every request pass. Answers still say what the limits decided.
+	Shadow bool
+	// Quota denies a request only if all its descriptors are over their limits.
+	Quota bool
+	// DenyUnmatched denies descriptors without a rule, in domains that do not say what
+	// to do with them.
+	DenyUnmatched bool
+}
+
+// giveRoles reports whether the modes give roles to the hits of rules that have none.
+func (m Modes) giveRoles() bool { return m.Shadow || m.Quota }
+
 // replace removes from the outcomes the limits that others replace, all at once: two
 // limits that name each other are both replaced.
 func (c *Call) replace() {
