@@ -60,23 +60,103 @@ func TestBytesAreBounded(t *testing.T) {
 				}
 				now.Add(c.pause)
 			}
-			stats, used := s.Stats(), heaptest.InUse()-before
-			const few = 64 << 10 // of the last to grow
-			if stats.Bytes > maxBytes+few {
-				t.Errorf("%d bytes are counted, of %d", stats.Bytes, maxBytes)
+			checkBytes(t, s, before, maxBytes)
+			now.Add(2 * time.Hour.Microseconds())
+			checkEmpties(t, s)
+			asynctest.Eventually(t, "no keys take no bytes", func() bool { return heaptest.InUse()-before < maxBytes/20 })
+		})
+	}
+}
+
+// checkBytes checks that a full store takes no more bytes than it may, as it counts them and
+// in the heap, where before was in use when it was empty. It returns both.
+func checkBytes(t *testing.T, s *memstore.Store, before, maxBytes int64) (stats memstore.Stats, used int64) {
+	t.Helper()
+	stats, used = s.Stats(), heaptest.InUse()-before
+	const few = 64 << 10 // of the last to grow
+	if stats.Bytes > maxBytes+few || used > maxBytes*11/10 {
+		t.Errorf("%d keys take %d bytes, counted as %d, of %d", stats.Keys, used, stats.Bytes, maxBytes)
+	}
+	if stats.Bytes < maxBytes*8/10 {
+		t.Errorf("%d bytes are counted: the store was not filled", stats.Bytes)
+	}
+	return stats, used
+}
+
+// checkEmpties waits until a store whose keys have expired has removed them.
+func checkEmpties(t *testing.T, s *memstore.Store) {
+	t.Helper()
+	asynctest.Eventually(t, "expired keys are removed", func() bool { return s.Stats().Keys == 0 })
+	if n := s.Stats().Bytes; n != 0 {
+		t.Errorf("%d bytes are counted of no keys", n)
+	}
+}
+
+// Holders count for the bytes of the store, few of many keys and many of a few, and
+// are freed when their holds end.
+func TestBytesOfHoldersAreBounded(t *testing.T) {
+	const maxBytes = 4 << 20
+	for _, c := range []struct {
+		name     string
+		whenFull memstore.WhenFull
+		keys     int
+		holders  int // of a key
+		long     int // bytes of a holder's name
+	}{
+		{"one of each key", memstore.Allow, 40_000, 1, 36},
+		{"some of each key", memstore.Deny, 10_000, 7, 36},
+		{"a few more", memstore.Evict, 10_000, 12, 36},
+		{"many of a key, deny", memstore.Deny, 10, 10_000, 36},
+		{"many of a key, evict", memstore.Evict, 200, 700, 36},
+		{"long names", memstore.Deny, 10, 10_000, bucket.MaxHolder},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: bucket.MaxHolders, Period: time.Hour})
+			s := memstore.New(memstore.Options{MaxKeys: 1e6, MaxBytes: maxBytes, WhenFull: c.whenFull, Clock: now.Load})
+			defer s.Close()
+			before := heaptest.InUse()
+			for i := range c.holders {
+				for k := range c.keys {
+					take(t, s, by(l, fmt.Sprint(k), fmt.Sprintf("%0*d", c.long, i), 1))
+				}
+				now.Add(1)
 			}
-			if used > maxBytes*11/10 {
-				t.Errorf("%d keys take %d bytes, of %d", stats.Keys, used, maxBytes)
-			}
-			if stats.Bytes < maxBytes*8/10 {
-				t.Errorf("%d bytes are counted: the store was not filled", stats.Bytes)
+			stats, used := checkBytes(t, s, before, maxBytes)
+			if used < stats.Bytes*7/10 {
+				t.Errorf("%d bytes are counted of %d", stats.Bytes, used)
 			}
 			now.Add(2 * time.Hour.Microseconds())
-			asynctest.Eventually(t, "expired keys are removed", func() bool { return s.Stats().Keys == 0 })
-			if n := s.Stats().Bytes; n != 0 {
-				t.Errorf("%d bytes are counted of no keys", n)
+			checkEmpties(t, s)
+		})
+	}
+}
+
+// Holders that come and go take no more than is counted of them, as many as there are.
+func TestBytesOfHoldersThatComeAndGo(t *testing.T) {
+	for _, n := range []int{6, 25, 180, 1500} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			s := memstore.New(memstore.Options{MaxKeys: 10_000, Clock: now.Load})
+			defer s.Close()
+			l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: int64(n), Period: time.Hour})
+			keys := 8000 / n
+			name := func(i int) string { return fmt.Sprintf("%036d", i) }
+			before := heaptest.InUse()
+			for i := range 8 * n {
+				now.Add(1)
+				for k := range keys {
+					take(t, s, by(l, fmt.Sprint(k), name(i), 1))
+					if i >= n-1 {
+						take(t, s, by(l, fmt.Sprint(k), name(i-n+1), -1))
+					}
+				}
 			}
-			asynctest.Eventually(t, "no keys take no bytes", func() bool { return heaptest.InUse()-before < maxBytes/20 })
+			if counted, used := s.Stats().Bytes, heaptest.InUse()-before; used > counted*6/5 {
+				t.Errorf("%d bytes are counted, and %d are used", counted, used)
+			}
 		})
 	}
 }
