@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ratelimitd/ratelimitd/client/guard/forwarded"
+	"github.com/ratelimitd/ratelimitd/client/guard/headers"
 )
 
 // ClientAddress returns the address that a request came from. That is remote,
@@ -44,11 +44,11 @@ func clientAddress(remote string, forwardedFor []string, trusted []netip.Prefix)
 	trusts := func(a netip.Addr) bool {
 		return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
-	peer, ok := forwarded.ParseAddress(remote)
+	peer, ok := headers.ParseAddress(remote)
 	if !ok || !trusts(peer) {
 		return peer, ok
 	}
-	sender, ok := forwarded.Sender(forwardedFor, trusts)
+	sender, ok := headers.Sender(forwardedFor, trusts)
 	if ok && !sender.IsValid() {
 		return peer, true
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
-	"github.com/ratelimitd/ratelimitd/client/guard/policylist"
+	"github.com/ratelimitd/ratelimitd/client/guard/headers"
 )
 
 // SetHeaders calls set with each header of a verdict.
@@ -65,7 +65,7 @@ func isLonger(a, b time.Duration) bool {
 // setPolicies sets RateLimit-Policy and RateLimit as the daemon does, with an item
 // for each limit that is not in shadow mode.
 func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
-	var list policylist.List
+	var list headers.List
 	for i := range v.Result.Limits {
 		l := &v.Result.Limits[i]
 		if l.Shadow {
@@ -75,15 +75,15 @@ func (g *Guard[R, S, H]) setPolicies(v Verdict, set func(name, value string)) {
 		if l.RetryAfter > 0 {
 			reset = l.RetryAfter // so that both headers name the same time
 		}
-		list.Add(policylist.Policy{
+		list.Add(headers.Policy{
 			Name:  g.policyName(v, l),
 			Quota: int64(min(l.Capacity, math.MaxInt64)), Window: window(l),
 			Remaining: int64(min(l.Remaining, math.MaxInt64)), Reset: Seconds(reset), IsConcurrent: l.Algorithm == client.Concurrency,
 		})
 	}
 	if !list.IsEmpty() {
-		set(policylist.PolicyField, string(list.AppendPolicies(nil)))
-		set(policylist.LimitField, string(list.AppendLimits(nil)))
+		set(headers.PolicyField, string(list.AppendPolicies(nil)))
+		set(headers.LimitField, string(list.AppendLimits(nil)))
 	}
 }
 

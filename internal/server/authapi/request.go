@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/ratelimitd/ratelimitd/client/guard/forwarded"
+	"github.com/ratelimitd/ratelimitd/client/guard/headers"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 )
 
@@ -22,7 +22,7 @@ type authRequest struct {
 }
 
 func newAuthRequest(auth *forwardauth.File, endpoint *forwardauth.Endpoint, r *http.Request) *authRequest {
-	peer, _ := forwarded.ParseAddress(r.RemoteAddr)
+	peer, _ := headers.ParseAddress(r.RemoteAddr)
 	return &authRequest{auth: auth, endpoint: endpoint, header: r.Header, peer: peer, trusted: auth.Trusts(peer)}
 }
 
@@ -116,7 +116,7 @@ func (r *authRequest) client() netip.Addr {
 	if !r.trusted {
 		return r.peer
 	}
-	sender, ok := forwarded.Sender(r.header.Values("X-Forwarded-For"), r.auth.Trusts)
+	sender, ok := headers.Sender(r.header.Values("X-Forwarded-For"), r.auth.Trusts)
 	if !ok {
 		return netip.Addr{}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/client/guard/policylist"
+	"github.com/ratelimitd/ratelimitd/client/guard/headers"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
@@ -111,12 +111,12 @@ func appendPolicies(c *decide.Call, dst []Header) []Header {
 		return dst
 	}
 	return append(dst,
-		Header{Name: policylist.PolicyField, text: string(list.AppendPolicies(nil))},
-		Header{Name: policylist.LimitField, text: string(list.AppendLimits(nil))})
+		Header{Name: headers.PolicyField, text: string(list.AppendPolicies(nil))},
+		Header{Name: headers.LimitField, text: string(list.AppendLimits(nil))})
 }
 
-func policies(c *decide.Call) *policylist.List {
-	var list policylist.List
+func policies(c *decide.Call) *headers.List {
+	var list headers.List
 	for i := range c.Outcomes {
 		o := &c.Outcomes[i]
 		if c.IsShadow(o) {
@@ -131,7 +131,7 @@ func policies(c *decide.Call) *policylist.List {
 			if d.RetryAfter > 0 && d.RetryAfter != bucket.Never {
 				reset = d.RetryAfter // so that it ends when retry-after does
 			}
-			list.Add(policylist.Policy{
+			list.Add(headers.Policy{
 				Name:  policyName(o, l, c.Descriptors[i].Entries),
 				Quota: l.Capacity, Window: window(l, d),
 				Remaining: d.Remaining, Reset: Seconds(reset), IsConcurrent: l.Algorithm.HasHolders(),

@@ -1,7 +1,4 @@
-// Package policylist writes the HTTP fields RateLimit-Policy and RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-11. It imports nothing of the project. It serves
-// guard and the daemon, and changes when they need it to.
-package policylist
+package headers
 
 import (
 	"strconv"
@@ -29,7 +26,7 @@ type Policy struct {
 	// Reset is the number of seconds for which no more than Remaining is available.
 	Reset int64
 	// IsConcurrent says that the quota is of requests in flight: then there is no
-	// Window, and nobody knows Reset.
+	// Window, and Reset is not known.
 	IsConcurrent bool
 }
 

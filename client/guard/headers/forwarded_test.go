@@ -1,10 +1,10 @@
-package forwarded_test
+package headers_test
 
 import (
 	"net/netip"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/client/guard/forwarded"
+	"github.com/ratelimitd/ratelimitd/client/guard/headers"
 )
 
 // trusts says of the proxies in 10.0.0.0/8 and fd00::/8 that they are trusted.
@@ -34,7 +34,7 @@ func TestSenderIsWhoTheFirstTrustedProxySaw(t *testing.T) {
 		{"ports and brackets", []string{"[2001:db8::1]:443, [fd00::1], 10.0.0.1:80"}, "2001:db8::1", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, ok := forwarded.Sender(c.values, trusts)
+			got, ok := headers.Sender(c.values, trusts)
 			text := ""
 			if got.IsValid() {
 				text = got.String()
@@ -52,7 +52,7 @@ func FuzzSender(f *testing.F) {
 	f.Add("10.0.0.1", "10.0.0.2, ")
 	f.Add("[", "\x00,")
 	f.Fuzz(func(t *testing.T, header, before string) {
-		got, ok := forwarded.Sender([]string{header, before + ",1.2.3.4, 10.0.0.1"}, trusts)
+		got, ok := headers.Sender([]string{header, before + ",1.2.3.4, 10.0.0.1"}, trusts)
 		if !ok || got != netip.MustParseAddr("1.2.3.4") {
 			t.Errorf("%q, %q: %v, %t", header, before, got, ok)
 		}
@@ -67,13 +67,13 @@ func TestEachSpellingOfAnAddressIsOne(t *testing.T) {
 		"fe80::1":     {"fe80::1%eth0", "[fe80::1%eth0]", "[fe80::1%a]:5"},
 	} {
 		for _, text := range texts {
-			if got, ok := forwarded.ParseAddress(text); !ok || got != netip.MustParseAddr(want) {
+			if got, ok := headers.ParseAddress(text); !ok || got != netip.MustParseAddr(want) {
 				t.Errorf("%s is %v, %t, want %s", text, got, ok, want)
 			}
 		}
 	}
 	for _, text := range []string{"", "unknown", "_hidden", "1.2.3", "1.2.3.4.5", "01.2.3.4", "[1.2.3.4", "[::1", "a.example:80", "1.2.3.4:99999"} {
-		if got, ok := forwarded.ParseAddress(text); ok {
+		if got, ok := headers.ParseAddress(text); ok {
 			t.Errorf("%q is %v", text, got)
 		}
 	}

@@ -1,7 +1,8 @@
-// Package forwarded finds the sender of a request that came through trusted proxies. It
-// imports nothing of the project. It serves guard and the daemon, and changes when they
-// need it to.
-package forwarded
+// Package headers reads and writes the HTTP fields that guard and the daemon share:
+// X-Forwarded-For, and RateLimit-Policy and RateLimit of
+// draft-ietf-httpapi-ratelimit-headers-11. It imports nothing of the project, and changes
+// when these need it to.
+package headers
 
 import (
 	"net/netip"
