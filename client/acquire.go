@@ -18,7 +18,7 @@ import (
 // denied it, and the error of ctx when that ends first; other errors are those of Take. ctx
 // bounds only the wait: the slot stays when it ends.
 //
-// When a slot is free nobody knows, so Acquire asks again after pauses that grow to a second
+// When a slot is free no one knows, so Acquire asks again after pauses that grow to a second
 // and differ at random, and at once when this process releases a slot of the same
 // descriptors. Of the requests of a process that wait for the same slots only the first one
 // asks; the others follow in their order.
@@ -28,7 +28,7 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	}
 	q, isFirst := c.queues.enter(r.slotsKey())
 	defer c.queues.leave(q)
-	if isFirst { // as long as slots are free, nobody waits for the answer to another
+	if isFirst { // as long as slots are free, no one waits for the answer to another
 		if s, _, err := c.tryInTurn(ctx, &r, 0); s != nil || err != nil {
 			return s, err
 		}
@@ -148,7 +148,7 @@ func (c *Client) tryInTurn(ctx context.Context, r *Request, tries int) (*Slot, t
 	}
 }
 
-// Pauses between requests for a slot that is free when somebody releases it.
+// Pauses between requests for a slot that is free when someone releases it.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
@@ -192,7 +192,7 @@ type queue struct {
 	key string
 	// count is how many wait, under the mutex of the queues.
 	count int
-	// turn has a value when nobody asks. Those who wait for it get it in their order.
+	// turn has a value when no one asks. Those who wait for it get it in their order.
 	turn chan struct{}
 	// freed gets a value when this process releases a slot.
 	freed chan struct{}
@@ -205,7 +205,7 @@ func (r *Request) slotsKey() string {
 	return string(appendTake(nil, &same, false))
 }
 
-// enter adds somebody to a queue, and reports whether he is the first.
+// enter adds someone to a queue, and reports whether he is the first.
 func (q *queues) enter(key string) (_ *queue, isFirst bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

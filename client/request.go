@@ -22,7 +22,7 @@ type Request struct {
 	// Then its cost stands. It needs an ID.
 	SettleWithin time.Duration
 	// Holder is who has the slots of descriptors with a HolderKey, such as the ID of a job:
-	// of up to 64 bytes, or its hash counts. Acquire makes one that nobody else has if it
+	// of up to 64 bytes, or its hash counts. Acquire makes one that no one else has if it
 	// is empty, as it should be unless a holder that was lost has to be taken up again.
 	Holder string
 	// OnFailure, if set, replaces the client's choice.

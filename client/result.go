@@ -11,8 +11,8 @@ import (
 // waits: its cost is more than the limit's capacity.
 const Never time.Duration = -1
 
-// RetryUnknown is the RetryAfter of a request that may be allowed later, but nobody knows
-// when: a limit of requests in flight denied it, which has room when somebody releases.
+// RetryUnknown is the RetryAfter of a request that may be allowed later, but no one knows
+// when: a limit of requests in flight denied it, which has room when someone releases.
 const RetryUnknown time.Duration = -2
 
 // Result is the answer to a request.
@@ -24,8 +24,8 @@ type Result struct {
 	// DeniedBy is the index in Limits of the limit that denied, or -1. If
 	// several denied, it is the one with the longest RetryAfter.
 	DeniedBy int
-	// RetryAfter is the time until the same request would be allowed, if nobody
-	// else takes; Never if it cannot be allowed, RetryUnknown if nobody knows. It is 0
+	// RetryAfter is the time until the same request would be allowed, if no one
+	// else takes; Never if it cannot be allowed, RetryUnknown if no one knows. It is 0
 	// if the request is allowed, and if FailDeny denied it.
 	RetryAfter time.Duration
 	// Degraded reports whether some limit was decided without the state that
@@ -74,7 +74,7 @@ type Limited struct {
 	Requests uint64
 	Period   time.Duration
 	// Calendar has the windows of a limit by calendar, and ResetAt is when the next one
-	// begins. Both are zero for other limits; ResetAt also where nobody knows.
+	// begins. Both are zero for other limits; ResetAt also where no one knows.
 	Calendar Calendar
 	ResetAt  time.Time
 	// Capacity is the most that can be taken at once.
@@ -83,17 +83,17 @@ type Limited struct {
 	Remaining uint64
 	// Allowed reports whether this limit allowed, whatever the others say.
 	Allowed bool
-	// RetryAfter is the time until this limit allows the cost, if nobody else
+	// RetryAfter is the time until this limit allows the cost, if no one else
 	// takes, to the microsecond; 0 if it allowed, Never if it cannot, RetryUnknown if
-	// nobody knows.
+	// no one knows.
 	RetryAfter time.Duration
 	// FreeAtLatest is, where RetryAfter is RetryUnknown, the time until it is allowed at
-	// the latest, if nobody renews or takes; 0 if that may be never.
+	// the latest, if no one renews or takes; 0 if that may be never.
 	FreeAtLatest time.Duration
 	// HeldFor is how long the request has its slot of a Concurrency if it is not heard
 	// of again; 0 if it took none.
 	HeldFor time.Duration
-	// ResetAfter is the time until the limit is full again, if nobody takes.
+	// ResetAfter is the time until the limit is full again, if no one takes.
 	ResetAfter time.Duration
 	// Wait is how long to hold the request so that requests leave evenly; only
 	// for LeakyBucket. Client.Wait has held it already.

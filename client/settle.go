@@ -63,7 +63,7 @@ type SettledLimit struct {
 	Takes uint64
 	// Remaining is how much can still be taken at once, rounded down.
 	Remaining uint64
-	// ResetAfter is the time until the limit is full again, if nobody takes.
+	// ResetAfter is the time until the limit is full again, if no one takes.
 	ResetAfter time.Duration
 }
 

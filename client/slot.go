@@ -150,7 +150,7 @@ func (s *Slot) Degraded() bool {
 	return s.degraded
 }
 
-// Lost is closed when the slot is lost. Whoever holds it should stop, and release it.
+// Lost is closed when the slot is lost. Its holder should stop, and release it.
 func (s *Slot) Lost() <-chan struct{} { return s.lost }
 
 // Err returns nil until the slot is lost, and then why: an ErrSlotLost, or ErrClosed.
@@ -292,7 +292,7 @@ func (s *Slot) whileSure(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithDeadline(ctx, s.until)
 }
 
-// unanswered notes that nobody says whether the slot is still held, and reports whether that
+// unanswered notes that no one says whether the slot is still held, and reports whether that
 // makes it lost, by the failure choice: after the time for which it was surely held.
 func (s *Slot) unanswered(cause error) (isLost bool) {
 	if s.hold == 0 || time.Now().Before(s.until) {
@@ -320,7 +320,7 @@ func (s *Slot) renewed(result *Result, began time.Time) {
 	s.mu.Unlock()
 }
 
-// lose tells the holder that the slot is lost.
+// lose informs the holder that the slot is lost.
 func (s *Slot) lose(cause error) {
 	s.mu.Lock()
 	s.isHeld, s.err = false, cause

@@ -103,7 +103,7 @@ func TestSlotIsRenewed(t *testing.T) {
 	}
 }
 
-// What a take may have got that nobody waits for any more is released behind it.
+// What a take may have got that no one waits for any more is released behind it.
 func TestSlotWhoseTakeIsCancelled(t *testing.T) {
 	t.Parallel()
 	all := make(chan *ratelimitv1.NumberedTake, 10)
@@ -178,8 +178,8 @@ func TestSlotOfALateAnswerIsReleased(t *testing.T) {
 	}
 }
 
-// A daemon that hangs, or has lost its store, renews nothing. Whoever has a slot of it is
-// told when its hold has ended and others may get it.
+// A daemon that hangs, or has lost its store, renews nothing. The holder of a slot of it is
+// notified when its hold has ended and others may get it.
 func TestSlotWhoseDaemonIsSilent(t *testing.T) {
 	t.Parallel()
 	const hold = 5 * time.Second

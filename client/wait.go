@@ -18,7 +18,7 @@ var (
 	// is a context.DeadlineExceeded.
 	ErrTooLate = fmt.Errorf("client: the wait would end too late: %w", context.DeadlineExceeded)
 	// ErrDenied is the error of Wait if FailDeny denied, or a limit of requests in flight:
-	// then nobody knows how long to wait.
+	// then no one knows how long to wait.
 	ErrDenied = errors.New("client: denied")
 )
 
@@ -26,7 +26,7 @@ var (
 // the answer says. It then holds a request that a leaky_bucket allowed, for the
 // longest Wait of the limits that count it, so that requests leave evenly. It
 // gives up at once, with ErrTooLate, when ctx has a deadline that comes before the wait
-// would end, with ErrNever when waiting cannot help, and with ErrDenied when nobody knows
+// would end, with ErrNever when waiting cannot help, and with ErrDenied when no one knows
 // how long to wait. Other errors are those of Take.
 //
 // Wait gives back a request that was allowed and that it did not hold to the end,

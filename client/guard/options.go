@@ -34,7 +34,7 @@ type Options[R, S, H any] struct {
 	// request is taken before its handler runs, so that requests in parallel
 	// cannot exceed the limit, and given back afterwards if it does not count.
 	CountIf func(S) bool
-	// Headers selects the headers that tell callers about their limits; the default is
+	// Headers selects the headers that inform callers about their limits; the default is
 	// XRateLimit.
 	Headers Headers
 	// Status and Body are the response to a denied request. The default is that
@@ -98,7 +98,7 @@ const (
 	Deny
 )
 
-// Headers selects the headers that tell callers about their limits.
+// Headers selects the headers that inform callers about their limits.
 type Headers uint8
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whoever adds an algorithm and forgets a step is told which.
+// An algorithm that lacks a step fails with the name of the step.
 func TestTableIsWhole(t *testing.T) {
 	mayLack := map[string]bool{"derive": true, "level": true, "periodEnd": true, "whyMaxRequests": true}
 	names := make(map[string]bool)

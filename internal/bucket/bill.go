@@ -23,7 +23,7 @@ const MaxReservation = 24 * time.Hour
 
 // Bill is what the takes of one ID have charged to one key, and which of it still counts
 // as far as moments say. A store keeps it beside the state. The zero Bill is that of an
-// ID that nobody took with.
+// ID that no one took with.
 //
 // A settlement takes back the newest charge first. Two portions are kept apart, the first
 // take and what came after it, so that a settlement to more and then to less takes back

@@ -21,7 +21,7 @@ const (
 )
 
 // calendarUnits has the names of the units, and how long the longest window of each is on
-// clocks that nobody sets.
+// clocks that no one sets.
 var calendarUnits = [...]struct {
 	name    string
 	nominal time.Duration
@@ -77,7 +77,7 @@ type Calendar struct {
 	Zone *time.Location
 }
 
-// Period returns how long the longest window is on clocks that nobody sets: the Period of
+// Period returns how long the longest window is on clocks that no one sets: the Period of
 // a limit by calendar.
 func (c Calendar) Period() time.Duration { return calendarUnits[c.Unit].nominal }
 

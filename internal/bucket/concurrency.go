@@ -1,6 +1,6 @@
 package bucket
 
-// concurrency admits at most its requests at the same time. Whoever takes names a holder,
+// concurrency admits at most its requests at the same time. A take names a holder,
 // which has one slot until it releases it, or until it has not been heard of for one
 // period, the hold. Taking again renews: the hold begins again, no further slot is taken,
 // and it is always allowed, so retries and heartbeats do no harm. A cost of 0 looks, 1
@@ -12,11 +12,11 @@ package bucket
 // first hold ends that makes room, see Decision.FreeAtLatest.
 //
 // A holder that has lapsed is remembered for one more hold, so that a release that comes
-// too late is told from one of somebody who never held. It does not count.
+// too late is distinguished from one by someone who never held. It does not count.
 //
 // Each write of a state has a moment of its own, later than the one before, so that
 // no two holds of a key end at the same moment. A give-back frees the slot only if the
-// holder's end is the one that the take wrote: then nobody has renewed since, and it is
+// holder's end is the one that the take wrote: then no one has renewed since, and it is
 // not the slot of a later take. So the clock of a key runs ahead of the store's, by one
 // microsecond for each write beyond the first that comes in the same microsecond.
 

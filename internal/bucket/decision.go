@@ -23,7 +23,7 @@ type Portion struct{ At, Cost int64 }
 // limit's capacity.
 const Never time.Duration = -1
 
-// Unknown is the RetryAfter of a denied hit that waiting may allow, but nobody knows
+// Unknown is the RetryAfter of a denied hit that waiting may allow, but no one knows
 // when: that depends on what others do, not on the time that passes.
 const Unknown time.Duration = -2
 
@@ -44,7 +44,7 @@ type Decision struct {
 	// less than its cost. Nothing remains after it. It is 0 in all other decisions.
 	RoomBefore int64
 	// RetryAfter is 0 for an allowed hit. Otherwise it is how long to wait
-	// until the same hit is allowed, if nobody else takes, to the microsecond;
+	// until the same hit is allowed, if no one else takes, to the microsecond;
 	// or Never, or Unknown.
 	RetryAfter time.Duration
 	// ResetAfter is how long until the limit is full again if left alone.
@@ -83,7 +83,7 @@ type Decision struct {
 func (d Decision) Allowed() bool { return d.RetryAfter == 0 }
 
 // FreeAtLatest is how long until a hit that was denied with an Unknown retry time is
-// allowed even if nobody releases, as long as nobody renews or takes: until the first
+// allowed even if no one releases, as long as no one renews or takes: until the first
 // hold ends that makes room. It is 0 for all other hits, and for one of more holders in
 // a request than there are slots.
 func (d Decision) FreeAtLatest() time.Duration {

@@ -73,7 +73,7 @@ func TestPendingCountsThoseBefore(t *testing.T) {
 		var pending bucket.Pending
 		for i := range hits {
 			if r.IntN(5) == 0 {
-				continue // nobody has to ask about each
+				continue // no one has to ask about each
 			}
 			want := int64(0)
 			for j := range i {

@@ -8,7 +8,7 @@ import (
 )
 
 // Holders are those who hold a slot of a concurrency, or have lapsed not long ago, each
-// with the moment at which its hold ends. nil holds nobody.
+// with the moment at which its hold ends. nil holds no one.
 type Holders struct {
 	byEnd []holding // the first to end first
 	// ends has the end of each, if there were more than fewHolders; otherwise nil.

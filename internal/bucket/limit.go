@@ -13,7 +13,7 @@ import (
 
 // Spec holds the numbers of a limit as a person writes them.
 type Spec struct {
-	// Name tells apart the limits of one rule; it may be empty.
+	// Name distinguishes the limits of one rule; it may be empty.
 	Name      string
 	Algorithm Algorithm
 	// Requests per Period, 0 to MaxRequests; 0 denies always. For a concurrency they are
@@ -215,7 +215,7 @@ func (l *Limit) hashNumbers() uint64 {
 }
 
 // AllSubjects is all subjects in the unit of Unenforced, and so the Unenforced of a limit
-// that denies nobody.
+// that denies no subject.
 const AllSubjects = 10_000
 
 // Enforces reports whether the limit may deny a subject, as AppendSubject makes it.

@@ -96,7 +96,7 @@ func (s *State) holds(holder string, now int64) bool {
 	return i >= 0 && s.Holders.byEnd[i].end > now
 }
 
-// heldFor returns how long after the last write somebody holds if all is left alone.
+// heldFor returns how long after the last write someone holds if all is left alone.
 func (s *State) heldFor() int64 {
 	if s.Level == 0 {
 		return 0
@@ -104,7 +104,7 @@ func (s *State) heldFor() int64 {
 	return s.Holders.lastEnd() - s.Last
 }
 
-// keepHolders sets until when the state is kept: until nobody who has lapsed is
+// keepHolders sets until when the state is kept: until no one who has lapsed is
 // remembered.
 func (s *State) keepHolders(hold int64) {
 	s.Expires = s.Last + 1

@@ -14,7 +14,7 @@ func (l *Limit) Decide(s *State, clock int64, demand Demand) Decision {
 	if !l.looksAtState() {
 		d := Decision{At: clock}
 		if end := l.algorithm().periodEnd; end != nil {
-			// Whoever waits for the reset must not ask again at once.
+			// A caller that waits for the reset must not ask again at once.
 			d.ResetAfter = micros(end(l, clock) - clock)
 		}
 		if demand.Cost >= 0 {
@@ -29,7 +29,7 @@ func (l *Limit) Decide(s *State, clock int64, demand Demand) Decision {
 // always; but what is held since it was more may be released.
 func (l *Limit) looksAtState() bool { return l.Requests > 0 || l.algorithm().hasHolders }
 
-// noState is the zero State, which nobody writes.
+// noState is the zero State, which no one writes.
 var noState State
 
 // DecideFirst is Decide on a key that has no state.
@@ -111,7 +111,7 @@ const DefaultMaxClockSkew = 10 * time.Second
 //   - a fixed window's count goes on in the window that contains clock,
 //   - spans of a sliding window or log that lie ahead are moved to clock; spans
 //     in the past stay there,
-//   - whoever held a slot of a concurrency at the last moment holds it at clock, at most
+//   - a holder that had a slot of a concurrency at the last moment holds it at clock, at most
 //     as long as one who takes at clock.
 //
 // So nothing is given away when the clock comes back: all that counted at the

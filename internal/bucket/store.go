@@ -101,7 +101,7 @@ func takesSlot(h *Hit, d *Decision) bool {
 	return h.Holder != "" && h.Cost > 0 && d.Allowed() && d.At != 0 && d.Renewal == NotRenewed
 }
 
-// ErrRefused says that a store answers but will not decide until somebody changes
+// ErrRefused says that a store answers but will not decide until someone changes
 // a setting, of the store or of its caller: a wrong password, a missing right.
 var ErrRefused = errors.New("refused")
 
@@ -127,7 +127,7 @@ type Store interface {
 	//
 	// At and Seq of those decisions about one key that have an At are in the order in
 	// which they were made, unless the clock of the store was set back in between. A
-	// store may leave Seq out where nobody asked for it.
+	// store may leave Seq out where no one asked for it.
 	//
 	// On an error decisions holds nothing useful. It is then unknown what was charged,
 	// and Take must not be called again for the same request.
@@ -161,7 +161,7 @@ type Store interface {
 	// last one the bill: for a caller who undoes what Reserve did. A hit without a bill is
 	// left alone. See Bill.
 	//
-	// On an error it is unknown what was settled. Whoever names costs of 0 and more may
+	// On an error it is unknown what was settled. A caller that names costs of 0 and more may
 	// call it again: the last call counts.
 	Settle(ctx context.Context, id string, hits []Hit, settled []Settled) error
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Trace is what a store tells of one traced Take. It belongs to the goroutine of that
-// Take. A store that waits for nobody leaves it empty.
+// Trace is what a store reports about one traced Take. It belongs to the goroutine of that
+// Take. A store in memory leaves it empty.
 type Trace struct {
 	// Queued is how long the take waited until it was sent, and Asked how long the answer
 	// took then. Of several hash tags that were asked at the same time the slowest

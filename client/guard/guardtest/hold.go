@@ -33,7 +33,7 @@ func (s *suite[R, S, H]) holdsASlotWhileTheHandlerRuns(t *testing.T) {
 			is(t, denied, s.Denied)
 			has(t, denied, "X-Ratelimit-Limit", "2")
 			has(t, denied, "X-Ratelimit-Remaining", "0")
-			has(t, denied, "Retry-After", "") // nobody knows
+			has(t, denied, "Retry-After", "") // no one knows
 			server.goOn <- struct{}{}
 			is(t, <-ended, s.Allowed)
 			is(t, server.send(t), s.Allowed)

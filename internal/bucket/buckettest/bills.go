@@ -8,12 +8,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// billReader is a store that tells what IDs have charged.
+// billReader is a store that reports what IDs have charged.
 type billReader interface {
 	Bill(ctx context.Context, id string, h *bucket.Hit) (b bucket.Bill, clock int64, err error)
 }
 
-// What a store tells of an ID is what its takes have charged, and what settlements made of
+// What a store reports about an ID is what its takes have charged, and what settlements made of
 // it, until the ID is no longer known.
 func billSaysWhatIsCharged(t *testing.T, h Harness) {
 	for _, x := range eachAlgorithm(t, 100, 50) {

@@ -79,7 +79,7 @@ func holderHasOneSlot(t *testing.T, h Harness) {
 		{"", 0, bucket.Unknown, 0},
 		{"a", 0, 0, 0},
 		{"a", 1, 0, 0},
-		{"", 1, bucket.Never, 0}, // nobody
+		{"", 1, bucket.Never, 0}, // no one
 		{"a", 2, bucket.Never, 0},
 		{"c", -1, 0, 0}, // who holds nothing
 		{"", -1, 0, 0},
@@ -229,7 +229,7 @@ func newNumbersOfHolders(t *testing.T, h Harness) {
 	wantTake(t, s, by(narrow, "c", -1), 0, 1)
 }
 
-// While nobody may hold, those who held before release, and are not held against the
+// While no one may hold, those who held before release, and are not held against the
 // limit when it is more again.
 func releaseFromALimitOfNone(t *testing.T, h Harness) {
 	s, setClock := openNow(t, h)

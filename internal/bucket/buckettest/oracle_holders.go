@@ -46,7 +46,7 @@ func (m *holders) endingAfter(at int64) map[string]int64 {
 
 func (m *holders) used(l *bucket.Limit, clock int64) int64 { return int64(len(m.living(l, clock))) }
 
-// fallsTo is never asked: nobody knows when a slot is free.
+// fallsTo is never asked: no one knows when a slot is free.
 func (m *holders) fallsTo(*bucket.Limit, int64, int64) int64 { return m.expires() }
 
 // decide returns the decision on a hit, and whether it takes a slot. pending holders are
@@ -77,7 +77,7 @@ func (m *holders) decide(h bucket.Hit, clock, pending int64) (d bucket.Decision,
 }
 
 // freeIn is how long until there is room for the hit and for pending holders before it if
-// nobody renews; 0 if that is never. The first microsecond with room is searched among
+// no one renews; 0 if that is never. The first microsecond with room is searched among
 // the ends.
 func (m *holders) freeIn(h bucket.Hit, clock, pending int64) time.Duration {
 	ends := slices.Sorted(maps.Values(m.living(h.Limit, clock)))
@@ -103,7 +103,7 @@ func (m *holders) released(h bucket.Hit, clock int64) bucket.Released {
 	return bucket.ReleasedNothing
 }
 
-// resets is how long after now somebody holds.
+// resets is how long after now someone holds.
 func (m *holders) resets(now int64) time.Duration {
 	last := now
 	for _, end := range m.ends {
@@ -156,7 +156,7 @@ func (m *holders) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
 	return holds && end == charged.at+h.Limit.Period.Microseconds() && m.release(h, clock)
 }
 
-// moveTo: whoever held at the last write holds at clock, and no longer than one who takes
+// moveTo: a holder that held at the last write holds at clock, and no longer than one who takes
 // then.
 func (m *holders) moveTo(l *bucket.Limit, clock int64) {
 	for holder, end := range m.ends {

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// RunOrder tests that At and Seq tell the order of decisions: many takes of one key
+// RunOrder tests that At and Seq give the order of decisions: many takes of one key
 // at the same time, through stores that share it, are sorted by them, and what remains
 // after each must then fall by one. A give-back reports its own, even if nothing is left
 // to give back.

@@ -13,7 +13,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
-// Harness tells the suite how to test a store.
+// Harness says how the suite tests a store.
 type Harness struct {
 	// Open returns an empty store that reads clock, or a real clock if that is
 	// nil. The harness closes the store when t ends.

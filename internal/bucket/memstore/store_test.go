@@ -279,7 +279,7 @@ func TestNoRoomForAKeyWithoutASay(t *testing.T) {
 	}
 }
 
-// What a full store allows without remembering it is told what a new key is,
+// What a full store allows without remembering it is reported as for a new key,
 // but no moment to give it back to.
 func TestForgottenTakesAreToldAsNew(t *testing.T) {
 	for _, a := range buckettest.Rates() {

@@ -7,7 +7,7 @@ import (
 )
 
 // A table finds what a map finds, also of keys whose hashes are the same, which through
-// the store nobody would live to see.
+// the store no one would live to see.
 func TestTableIsAMap(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))

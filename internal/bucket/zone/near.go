@@ -48,7 +48,7 @@ func nearest(name string) []string {
 }
 
 // isNear reports whether at most so many letters differ. A file may have thousands of wrong
-// names, so most of those that are not near are told by their lengths.
+// names, so most of those that are not near are ruled out by their lengths.
 func isNear(a, b string, slips int) bool {
 	return max(len(a)-len(b), len(b)-len(a)) <= slips && distance(a, b) <= slips
 }
