@@ -108,7 +108,12 @@ func TestSlotWhoseTakeIsCancelled(t *testing.T) {
 	t.Parallel()
 	all := make(chan *ratelimitv1.NumberedTake, 10)
 	s := new(daemontest.Script)
-	s.OnStream = asked(all, func(*ratelimitv1.NumberedTake) *ratelimitv1.TakeResult { return nil })
+	s.OnStream = asked(all, func(n *ratelimitv1.NumberedTake) *ratelimitv1.TakeResult {
+		if n.GetRelease() {
+			return &ratelimitv1.TakeResult{Result: &ratelimitv1.TakeResult_Released{Released: new(ratelimitv1.ReleaseResponse)}}
+		}
+		return nil
+	})
 	c := connect(t, s.Serve(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
