@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
 )
 
 // LoadEnvoy returns the settings that envoyproxy/ratelimit's environment asks for, with
@@ -33,7 +32,6 @@ func LoadEnvoy(fs *pflag.FlagSet, environ []string) (Settings, []string, error) 
 // envoyEnvironment turns that service's variables into a layer of settings.
 type envoyEnvironment struct {
 	*loader
-	layer     *viper.Viper
 	variables []envoyVariable
 	given     map[string]bool
 	values    map[string]string // those given, and the defaults of the others
@@ -44,7 +42,6 @@ type envoyEnvironment struct {
 func (l *loader) addEnvoy(environ []string) {
 	e := &envoyEnvironment{
 		loader:    l,
-		layer:     viper.New(),
 		variables: envoyVariables(),
 		given:     map[string]bool{},
 		values:    map[string]string{},
@@ -66,7 +63,6 @@ func (l *loader) addEnvoy(environ []string) {
 	e.store()
 	e.reportIgnored()
 	e.reportOwn(environ)
-	l.merge(e.layer)
 }
 
 // read takes the values of the known variables, and reports those that the service could
@@ -147,7 +143,7 @@ func (e *envoyEnvironment) set(setting, text string, because ...string) {
 	default:
 		where = "variables " + strings.Join(given, ", ")
 	}
-	e.loader.set(e.layer, e.lookup(setting), text, where)
+	e.loader.set(e.lookup(setting), text, where)
 }
 
 // copy applies a variable's text unchanged.

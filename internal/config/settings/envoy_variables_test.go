@@ -67,7 +67,7 @@ var envoyCases = map[string][]envoyCase{
 	"GRPC_SERVER_USE_TLS": {sets(tlsSet, tlsOn...), idle("GRPC_SERVER_USE_TLS=F"), idle("GRPC_SERVER_TLS_CERT=PEM", "GRPC_SERVER_TLS_KEY=PEM"),
 		fails("variable GRPC_SERVER_USE_TLS: it is true; set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too", "GRPC_SERVER_USE_TLS=1", "GRPC_SERVER_TLS_CERT=PEM"),
 		fails(`variable GRPC_SERVER_USE_TLS: found "yes"; allowed: 1, t, T, true, TRUE, True, 0, f, F, false, FALSE or False`, "GRPC_SERVER_USE_TLS=yes")},
-	"GRPC_SERVER_TLS_CERT": {sets(tlsSet, tlsOn...), fails("variable GRPC_SERVER_TLS_CERT: grpc.tls.cert: found a file that can't be read: stat /none", "GRPC_SERVER_TLS_CERT=/none").beside(tlsOn...)},
+	"GRPC_SERVER_TLS_CERT": {sets(tlsSet, tlsOn...), fails("variable GRPC_SERVER_TLS_CERT: grpc.tls.cert: found a file that can't be read: open /none", "GRPC_SERVER_TLS_CERT=/none").beside(tlsOn...)},
 	"GRPC_SERVER_TLS_KEY":  {sets(tlsSet, tlsOn...)},
 	"GRPC_CLIENT_TLS_CACERT": {
 		// There HTTP stays open without a word, and a probe asks it; here with one.

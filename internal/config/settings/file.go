@@ -1,15 +1,12 @@
 package settings
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
-	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
-	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -27,121 +24,89 @@ func (l *loader) addFile(path string) {
 		return
 	}
 	l.file = path
-	layer := viper.New()
-	defer func() { l.merge(layer) }()
-	var doc, second yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	if err = decoder.Decode(&doc); errors.Is(err, io.EOF) { // only comments
-		return
-	}
-	if err == nil {
-		l.addSection(layer, "", doc.Content[0])
-		if err = decoder.Decode(&second); errors.Is(err, io.EOF) {
-			return
+	doc, second, err := yamlfile.DecodeYAML(content)
+	if err != nil {
+		e := yamlfile.CheckText(content)
+		if e == nil {
+			e = yamlfile.SyntaxError(content, err)
 		}
-	}
-	if err == nil {
-		l.failf("%s: found a second document; allowed: one", path)
+		e.File = path
+		l.errs = append(l.errs, e)
 		return
 	}
-	e := yamlfile.CheckText(content)
-	if e == nil {
-		e = yamlfile.SyntaxError(content, err)
+	if second != nil {
+		l.failf("%s: found a second document; allowed: one", path)
 	}
-	e.File = path
-	l.errs = append(l.errs, e)
+	if doc != nil {
+		l.addSection("", doc.Content[0])
+	}
 }
 
 // addSection adds the mapping n of a file. section is its name, or "" at the top. No
 // message has a text of the file, which may be a wrongly indented secret, except values
-// of settings that are none.
-func (l *loader) addSection(layer *viper.Viper, section string, n *yaml.Node) {
-	n = follow(n)
-	switch {
-	case isNull(n):
-		return
-	case n.Kind != yaml.MappingNode:
-		l.failf("%s: %s: found %s; allowed: a mapping of settings", l.file, cmp.Or(section, "settings"), nodeKind(n))
+// that settings refuse.
+func (l *loader) addSection(section string, n *yaml.Node) {
+	var content map[string]yaml.Node
+	if err := n.Decode(&content); err != nil {
+		found := kindOf(n)
+		if n.Kind == yaml.MappingNode {
+			found = "a name twice, or one that is no text"
+		}
+		l.failf("%s: %s: found %s; allowed: a mapping of settings", l.file, cmp.Or(section, "settings"), found)
 		return
 	}
-	seen := make(map[string]bool)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := follow(n.Content[i]).Value, n.Content[i+1]
-		name := strings.TrimPrefix(section+"."+key, ".")
-		d := l.lookup(name)
-		switch {
-		case seen[key]:
-			l.failf("%s: %s: found a second time; allowed: once", l.file, unknownName(name))
-		case key == "" || key == "<<":
-			l.failf("%s: %s: found a key that is no name of a setting", l.file, cmp.Or(section, "settings"))
-		case strings.Contains(key, ".") && d != nil:
-			l.failf("%s: %s: found a name with dots; allowed: a mapping for each part", l.file, name)
-		case d == nil && !slices.Contains(l.sections, name):
-			l.failf("%s: %s: found an unknown setting%s", l.file, unknownName(name), l.meant(name))
-		case d == nil:
-			l.addSection(layer, name, value)
-		default:
-			l.addValue(layer, d, follow(value))
+	for _, key := range slices.Sorted(maps.Keys(content)) {
+		name, value := strings.TrimPrefix(section+"."+key, "."), content[key]
+		isOfSection := func(d setting) bool { return strings.HasPrefix(d.name, name+".") }
+		if d := l.lookup(name); d != nil {
+			l.addValue(d, &value)
+		} else if slices.ContainsFunc(l.table, isOfSection) {
+			l.addSection(name, &value)
+		} else {
+			l.failf("%s: %s: found an unknown setting%s", l.file, shownName(name), didYouMean(name, l.names()))
 		}
-		seen[key] = true
 	}
 }
 
 // addValue adds the value of a setting, as the text that a variable would have.
-func (l *loader) addValue(layer *viper.Viper, d *setting, n *yaml.Node) {
-	items := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode && d.list {
-		items = n.Content
-	}
+func (l *loader) addValue(d *setting, n *yaml.Node) {
 	var texts []string
-	for _, item := range items {
-		item = follow(item)
-		if item.Kind != yaml.ScalarNode || isNull(item) || !strings.HasPrefix(item.ShortTag(), "!!") {
-			l.refuse(l.file, d, nodeKind(item))
-			return
-		}
-		texts = append(texts, item.Value)
+	var text *string
+	var err error
+	if d.list && n.Kind == yaml.SequenceNode {
+		err = n.Decode(&texts)
+	} else if err = n.Decode(&text); text != nil {
+		texts = append(texts, *text)
 	}
-	l.set(layer, d, strings.Join(texts, ","), l.file)
+	if err != nil || texts == nil {
+		l.refuse(l.file, d, kindOf(n))
+		return
+	}
+	l.set(d, strings.Join(texts, ","), l.file)
 }
 
-// meant says which setting was probably meant by a name: the nearest, or the only one with
-// the same last part.
-func (l *loader) meant(name string) string {
-	nearest := NearestName(strings.TrimSuffix(unknownName(name), "..."), slices.Concat(l.sections, l.names))
-	if nearest == "" {
-		last := name[strings.LastIndexByte(name, '.')+1:]
-		same := slices.DeleteFunc(slices.Clone(l.names), func(other string) bool { return !strings.HasSuffix(other, "."+last) })
-		if len(same) != 1 {
-			return ""
-		}
-		nearest = same[0]
-	}
-	return "; did you mean " + nearest + "?"
-}
-
-// follow returns what *name stands for. The walk goes no deeper than the names of
-// settings, so an alias inside itself ends it like any other value.
-func follow(n *yaml.Node) *yaml.Node {
-	for n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	return n
-}
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
-
-// nodeKind says in words what a node is, without its text.
-func nodeKind(n *yaml.Node) string {
+// kindOf says what a node is, without its text.
+func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
 		return "a mapping"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	case isNull(n):
+	case n.ShortTag() == "!!null":
 		return "no value"
-	case strings.HasPrefix(n.ShortTag(), "!!"):
-		return "a text, a number or a boolean"
 	}
-	return "a value with a YAML tag"
+	return "a text, a number or a boolean"
+}
+
+// names returns the names of all settings and sections.
+func (l *loader) names() (names []string) {
+	for _, d := range l.table {
+		for i, c := range d.name {
+			if c == '.' {
+				names = append(names, d.name[:i])
+			}
+		}
+		names = append(names, d.name)
+	}
+	return names
 }

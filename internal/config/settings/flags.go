@@ -73,7 +73,7 @@ func (l *loader) addFlags(fs *pflag.FlagSet) {
 		}
 		// Not a command's own flag that happens to have the name.
 		if flag, ours := fs.Lookup(d.flag()).Value.(*settingFlag); ours && flag.set {
-			l.set(l.all, d, flag.text, "flag --"+d.flag())
+			l.set(d, flag.text, "flag --"+d.flag())
 		}
 	}
 }

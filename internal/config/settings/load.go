@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -54,11 +55,10 @@ func (l *loader) load(fs *pflag.FlagSet) (Settings, []string, error) {
 
 // loader gathers the values of all sources, and errors and warnings about them.
 type loader struct {
-	// all has the values, each of the type of its field.
+	// all has the values, each of the type of its field. A source that goes before others
+	// is added after them.
 	all      *viper.Viper
 	table    []setting
-	names    []string          // of all settings
-	sections []string          // "redis", "redis.tls", ...
 	where    map[string]string // source of the effective value; a default is absent
 	bad      map[string]bool   // settings with a value that was refused
 	file     string            // of settings; empty for none
@@ -74,15 +74,9 @@ func newLoader() *loader {
 	for _, d := range l.table {
 		value, ok := d.parse(d.byDefault)
 		if !ok {
-			panic("settings: the default of " + d.name + " is none")
+			panic("settings: the default of " + d.name + " is refused")
 		}
 		l.all.SetDefault(d.name, value)
-		l.names = append(l.names, d.name)
-		for i, c := range d.name {
-			if c == '.' && !slices.Contains(l.sections, d.name[:i]) {
-				l.sections = append(l.sections, d.name[:i])
-			}
-		}
 	}
 	return l
 }
@@ -97,7 +91,7 @@ func (l *loader) decode() (s Settings) {
 }
 
 func (l *loader) lookup(name string) *setting {
-	if i := slices.Index(l.names, name); i >= 0 {
+	if i := slices.IndexFunc(l.table, func(d setting) bool { return d.name == name }); i >= 0 {
 		return &l.table[i]
 	}
 	return nil
@@ -111,7 +105,7 @@ func (l *loader) warnf(format string, args ...any) {
 	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
-// refuse reports a value of d from a source. A file is no name of the setting.
+// refuse reports a value of d from a source. The name of a file does not name the setting.
 func (l *loader) refuse(where string, d *setting, found string) {
 	l.bad[d.name] = true
 	if where == l.file {
@@ -120,40 +114,30 @@ func (l *loader) refuse(where string, d *setting, found string) {
 	l.failf("%s: found %s; allowed: %s", where, found, d.allowed)
 }
 
-// set gives a setting the value of a text, if it is one. where is its source, empty for a
-// default.
-func (l *loader) set(layer *viper.Viper, d *setting, text, where string) {
+// set gives a setting the value of a text, if that is allowed. where is its source, empty
+// for a default.
+func (l *loader) set(d *setting, text, where string) {
 	value, ok := d.parse(text)
 	if !ok {
 		l.refuse(where, d, d.found(text))
 		return
 	}
-	layer.Set(d.name, value)
+	l.all.Set(d.name, value)
 	delete(l.where, d.name)
 	if where != "" {
 		l.where[d.name] = where
 	}
 }
 
-// merge lets the values of a layer override those before.
-func (l *loader) merge(layer *viper.Viper) {
-	if err := l.all.MergeConfigMap(layer.AllSettings()); err != nil {
-		panic("settings: " + err.Error()) // values and names are those of the table
-	}
-}
-
-// addEnvironment adds the environment. viper reads variables only from the process; ours
-// are an argument, so they become a layer like the file.
+// addEnvironment adds the variables of the environment. viper itself would read those of
+// the process only.
 func (l *loader) addEnvironment(environ []string) {
-	layer := viper.New()
-	defer func() { l.merge(layer) }()
 	byVariable := make(map[string]*setting)
-	variables := []string{"CONFIG", "TOKEN"} // without the prefix, which makes them all look alike
 	for i := range l.table {
-		d := &l.table[i]
-		byVariable[d.variable()] = d
-		variables = append(variables, strings.TrimPrefix(d.variable(), variablePrefix))
+		byVariable[l.table[i].variable()] = &l.table[i]
 	}
+	// The commands read these two, which are not settings.
+	others := []string{variablePrefix + "CONFIG", variablePrefix + "TOKEN"}
 	seen := make(map[string]bool)
 	for _, assignment := range environ {
 		name, text, _ := strings.Cut(assignment, "=")
@@ -163,17 +147,11 @@ func (l *loader) addEnvironment(environ []string) {
 		}
 		seen[name] = true
 		if d := byVariable[name]; d != nil {
-			l.set(layer, d, text, "variable "+name)
-			continue
+			l.set(d, text, "variable "+name)
+		} else if !slices.Contains(others, name) && !fromKubernetes(name) {
+			known := slices.AppendSeq(others, maps.Keys(byVariable))
+			l.warnf("variable %s: no setting has this name%s", shownName(name), didYouMean(name, known))
 		}
-		if name == variablePrefix+"CONFIG" || name == variablePrefix+"TOKEN" || fromKubernetes(name, text) {
-			continue // the commands read these two, which are not settings
-		}
-		shown, meant := unknownName(name), ""
-		if nearest := NearestName(strings.TrimPrefix(shown, variablePrefix), variables); nearest != "" {
-			meant = "; did you mean " + variablePrefix + nearest + "?"
-		}
-		l.warnf("variable %s: no setting has this name%s", shown, meant)
 	}
 }
 
@@ -193,7 +171,7 @@ func (l *loader) whereFirst(names ...string) string {
 	return names[0]
 }
 
-// checkFiles opens each file that a setting names and that will be used, so that a
+// checkFiles reads each file that a setting names and that will be used, so that a
 // missing one is reported with the other errors and not only when it is needed.
 func (l *loader) checkFiles(s *Settings) {
 	redis := s.Store == StoreRedis
@@ -208,24 +186,9 @@ func (l *loader) checkFiles(s *Settings) {
 			if !isUsed || !strings.HasPrefix(d.name, prefix) || d.word != pathKind.word || !isText || path == "" {
 				continue
 			}
-			if err := readable(path); err != nil {
+			if _, err := os.ReadFile(path); err != nil {
 				l.failf("%s: %s: found a file that can't be read: %w", l.whereFirst(d.name), d.name, err)
 			}
 		}
 	}
-}
-
-func readable(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.IsDir() {
-		return fmt.Errorf("%s is a folder", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,20 +15,18 @@ func (d *setting) variable() string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(d.name, ".", "_"))
 }
 
-// kubernetesVariable matches the variables that Kubernetes sets for a service named
-// ratelimitd. It also matches those for a service whose name starts that way, such as
-// ratelimitd-headless, if they cannot be settings.
-var kubernetesVariable = regexp.MustCompile(
-	`^RATELIMITD_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)$` +
-		`|^RATELIMITD_[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+// fromKubernetes reports whether Kubernetes may have set a variable for a Service named
+// ratelimitd, or one whose name starts that way. No setting is named like one.
+func fromKubernetes(name string) bool {
+	return strings.HasSuffix(name, "_SERVICE_HOST") || slices.Contains(strings.Split(name, "_"), "PORT")
+}
 
-func fromKubernetes(name, value string) bool {
-	if kubernetesVariable.MatchString(name) {
-		return true
+// didYouMean says which of the candidates an unknown name was most likely meant to be.
+func didYouMean(name string, candidates []string) string {
+	if nearest := NearestName(name, candidates); nearest != "" {
+		return "; did you mean " + nearest + "?"
 	}
-	// RATELIMITD_GRPC_PORT may be a mistyped setting, but not with the value
-	// tcp://10.1.2.3:8081.
-	return strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
+	return ""
 }
 
 // NearestName returns the candidate that name was most likely meant to be, or "" if none
@@ -48,22 +45,16 @@ func NearestName(name string, candidates []string) string {
 	return ""
 }
 
-// unknownName prepares an unknown name for a message. It cuts it at the first character
+// shownName prepares an unknown name for a message. It cuts it at the first character
 // that occurs in no name: `{password:s3cret}` in YAML is a key, and its second half is a
 // secret.
-func unknownName(name string) string {
-	end := strings.IndexFunc(name, func(r rune) bool {
-		return !(r == '.' || r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
-	})
-	if end < 0 {
-		end = len(name)
-	}
+func shownName(name string) string {
 	const maxShown = 60
-	if end > maxShown {
-		end = maxShown
+	end := strings.IndexFunc(name, func(r rune) bool { return !strings.ContainsRune(nameRunes, r) })
+	if end < 0 && len(name) <= maxShown {
+		return name
 	}
-	if end < len(name) {
-		return name[:end] + "..."
-	}
-	return name
+	return name[:min(uint(end), uint(len(name)), maxShown)] + "..."
 }
+
+const nameRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
