@@ -1,7 +1,6 @@
 package xds_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,12 +69,9 @@ func TestACacheThatCannotBeUsedIsAWarning(t *testing.T) {
 		content    []byte
 		options    xds.Options
 	}{
-		{"empty", "it is torn, or of another", nil, xds.Options{}},
-		{"another file", "it is torn, or of another", []byte("limits:\n"), xds.Options{}},
 		{"torn", "it is torn, or of another", content[:len(content)-2], xds.Options{}},
 		{"changed", "it is torn, or of another", flipped, xds.Options{}},
 		{"of another node", "it is torn, or of another", content, xds.Options{NodeID: "other"}},
-		{"too large", "it is larger than limits.xds.max_bytes", append(content, make([]byte, 100<<10)...), xds.Options{MaxBytes: 64 << 10}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -100,45 +96,4 @@ func TestACacheThatCannotBeUsedIsAWarning(t *testing.T) {
 		f.wantRequests("d", 5)
 		f.wantLog("the configuration cannot be kept")
 	})
-}
-
-// Each replaces the file as a whole, so one never reads half of what another wrote.
-func TestDaemonsMayShareACache(t *testing.T) {
-	t.Parallel()
-	m := manage(t, nil)
-	m.set("0", domain("d", 100))
-	path := filepath.Join(t.TempDir(), "cache")
-	options := xds.Options{Address: m.address, CachePath: path}
-	follow(t, options)
-	follow(t, options)
-	asynctest.Eventually(t, "the cache", func() bool { _, err := os.Stat(path); return err == nil })
-	for i := range 8 {
-		m.set(fmt.Sprint(i+1), domain("d", uint32(i+2)))
-		third := follow(t, options)
-		if third.log.Count("limits are those of the cache") != 1 {
-			t.Errorf("another daemon cannot read it:\n%s", third.log.String())
-		}
-		third.wantRequests("d", i+2)
-		third.stop()
-	}
-}
-
-// A link to a file is followed when it is read, and replaced when it is written.
-func TestACacheMayBeALink(t *testing.T) {
-	t.Parallel()
-	m := manage(t, nil)
-	m.set("1", domain("d", 5))
-	dir := t.TempDir()
-	path := filepath.Join(dir, "cache")
-	if err := os.Symlink(filepath.Join(dir, "missing"), path); err != nil {
-		t.Fatal(err)
-	}
-	f := follow(t, xds.Options{Address: m.address, CachePath: path})
-	f.wantRequests("d", 5)
-	asynctest.Eventually(t, "the cache", func() bool { info, err := os.Lstat(path); return err == nil && info.Mode().IsRegular() })
-	f.stop()
-	m.stop()
-	if again := follow(t, xds.Options{Address: m.address, CachePath: path}); again.live.Rules() == nil {
-		t.Error("no limits")
-	}
 }

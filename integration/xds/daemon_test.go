@@ -25,20 +25,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/builttest"
 	"github.com/ratelimitd/ratelimitd/internal/certtest"
-	xdsv3 "github.com/ratelimitd/ratelimitd/proto/ratelimit/xds/v3"
 )
 
 // binary is the daemon, by the name of envoyproxy/ratelimit.
 var binary string
 
 func TestMain(m *testing.M) {
-	if address := os.Getenv(probeOf); address != "" {
-		if err := probe(address); err != nil {
-			fmt.Fprintln(os.Stderr, "probe:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	os.Exit(builttest.Run(func(built string) int {
 		dir, err := os.MkdirTemp("", "xds-")
 		if err != nil {
@@ -134,22 +126,6 @@ func (d *daemon) ask(domain, user string) (rlsv3.RateLimitResponse_Code, error) 
 		{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user", Value: user}}},
 	}})
 	return r.GetOverallCode(), err
-}
-
-// memory returns the bytes of a line of its status in Linux: VmRSS is what it has,
-// VmHWM the most that it had.
-func (d *daemon) memory(line string) int64 {
-	d.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
-	if err != nil {
-		d.t.Skipf("the memory of a process cannot be read here: %v", err)
-	}
-	_, rest, _ := strings.Cut(string(status), line+":")
-	var kilobytes int64
-	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
-		d.t.Fatal(err)
-	}
-	return kilobytes << 10
 }
 
 // get returns the code and the body of a page, 0 where nothing listens.
@@ -290,50 +266,6 @@ func TestADaemonThatStartsWithoutTheServerHasTheLimitsOfItsCache(t *testing.T) {
 	again.end()
 }
 
-// Three thousand domains with ten rules each, while requests are answered.
-func TestRequestsAreAnsweredWhileManyDomainsLoad(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it loads 30,000 rules")
-	}
-	many := func(requests uint32) []*xdsv3.RateLimitConfig {
-		list := []*xdsv3.RateLimitConfig{domain("d", requests)}
-		for i := range 3000 {
-			d := domainOf(fmt.Sprintf("default/eg/http-%d", i))
-			for k := range 10 {
-				d.Descriptors = append(d.Descriptors, &xdsv3.RateLimitDescriptor{Key: "route", Value: fmt.Sprintf("httproute/default/route/rule/%d/match/0", k), Descriptors: []*xdsv3.RateLimitDescriptor{
-					{Key: "rule-0-match-0", Value: "rule-0-match-0", RateLimit: perUnit(requests, hour)},
-				}})
-			}
-			list = append(list, d)
-		}
-		return list
-	}
-	m := manage(t, nil)
-	m.set("1", many(2)...)
-	d := launch(t, m)
-	d.wantDenied("d", 2)
-	next := many(3)
-	var took time.Duration
-	asked, slowest := d.probing(t, func() {
-		began := time.Now()
-		m.set("2", next...)
-		asynctest.Eventually(t, "the second answer", func() bool { return len(m.answers()) == 2 })
-		took = time.Since(began)
-	})
-	t.Logf("loaded in %v; the slowest of %d requests meanwhile took %v", took, asked, slowest)
-	d.wantDenied("d", 3)
-	first := d.memory("VmRSS")
-	for i := range 4 {
-		m.set(fmt.Sprint(i+3), many(uint32(i+4))...)
-		d.wantDenied("d", i+4)
-	}
-	asynctest.Eventually(t, "memory is given back", func() bool { return d.memory("VmRSS") < 2*first })
-	t.Logf("%d MiB are resident after two loads, %d after six", first>>20, d.memory("VmRSS")>>20)
-	if took > 30*time.Second || slowest > 5*time.Second { // a bound for slow machines
-		t.Errorf("loaded in %v, the slowest request %v", took, slowest)
-	}
-}
-
 // The variables and the files of Envoy Gateway's pod.
 func TestADaemonFollowsAServerThatRequiresACertificate(t *testing.T) {
 	t.Parallel()
@@ -352,14 +284,4 @@ func TestADaemonFollowsAServerThatRequiresACertificate(t *testing.T) {
 		t.Error("a header's value is in the log")
 	}
 	d.end()
-}
-
-func TestASettingThatIsMissingIsAnError(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command(binary, "--limits-source=xds", "--limits-xds-address=")
-	cmd.Env = []string{"BACKEND_TYPE=memory"}
-	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "limits.source is xds and limits.xds.address is not set; it is host:port of the server") {
-		t.Errorf("%v\n%s", err, out)
-	}
 }

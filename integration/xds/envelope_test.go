@@ -2,11 +2,7 @@ package xds_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -34,13 +30,8 @@ func TestAResponseThatIsNoConfigurationChangesNothing(t *testing.T) {
 		response   *discoveryv3.DiscoveryResponse
 	}{
 		{name: "nothing", response: &discoveryv3.DiscoveryResponse{}, want: "the response: found neither resources nor a type_url" + empty},
-		{name: "a nonce alone", response: &discoveryv3.DiscoveryResponse{Nonce: "n"}, want: "the response: found neither resources nor a type_url" + empty},
 		{name: "no type", response: &discoveryv3.DiscoveryResponse{Nonce: "n", VersionInfo: "2"}, want: "the response: found neither resources nor a type_url" + empty},
 		{name: "no version", response: &discoveryv3.DiscoveryResponse{Nonce: "n", TypeUrl: xds.TypeURL}, want: "the response: found neither resources nor a version_info" + empty},
-		{name: "another type", response: &discoveryv3.DiscoveryResponse{Nonce: "n", VersionInfo: "2", TypeUrl: resource.ClusterType},
-			want: `the response: found the type_url "` + resource.ClusterType + `"; allowed: ` + xds.TypeURL + ", which was asked for"},
-		{name: "another type with resources", response: &discoveryv3.DiscoveryResponse{Nonce: "n", VersionInfo: "2", TypeUrl: resource.ClusterType, Resources: []*anypb.Any{cluster}},
-			want: `the response: found the type_url "` + resource.ClusterType + `"; allowed: ` + xds.TypeURL + ", which was asked for"},
 		{name: "limits by another type", response: &discoveryv3.DiscoveryResponse{Nonce: "n", VersionInfo: "2", TypeUrl: resource.ClusterType, Resources: []*anypb.Any{packed(domain("d", 6))}},
 			want: `the response: found the type_url "` + resource.ClusterType + `"; allowed: ` + xds.TypeURL + ", which was asked for"},
 		{name: "a resource of another type", response: response("2", packed(domain("d", 6)), cluster),
@@ -73,34 +64,6 @@ func TestAResponseThatIsNoConfigurationChangesNothing(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestWhatIsRefusedIsSeenAndNotCached(t *testing.T) {
-	t.Parallel()
-	s := serveRaw(t, once(response("1", packed(domain("d", 5))), &discoveryv3.DiscoveryResponse{}))
-	path := filepath.Join(t.TempDir(), "cache")
-	f := follow(t, xds.Options{Address: s.address, CachePath: path})
-	asynctest.Eventually(t, "a refusal", func() bool { return len(s.asked()) == 3 })
-	f.wantRequests("d", 5)
-	if page := f.statusPage(); !strings.Contains(page, "#   the response: found neither resources nor a type_url") {
-		t.Error(page)
-	}
-	f.stop()
-	again := follow(t, xds.Options{Address: s.address, CachePath: path})
-	again.wantRequests("d", 5)
-}
-
-// A cache that an empty response without a type was written to is not used.
-func TestACacheOfNothingIsNotUsed(t *testing.T) {
-	t.Parallel()
-	s := serveRaw(t, once(response("1", packed(domain("d", 5)))))
-	path := filepath.Join(t.TempDir(), "cache")
-	if err := os.WriteFile(path, cacheOf(s.address, nil), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f := follow(t, xds.Options{Address: s.address, CachePath: path})
-	f.wantLog("the configuration in the cache cannot be used")
-	f.wantRequests("d", 5)
 }
 
 // Servers leave out what the resources say themselves.
@@ -160,11 +123,4 @@ func TestASnapshotThatLostTheTypeChangesNothing(t *testing.T) {
 	m.set("3", domain("d", 6))
 	f.wantRequests("d", 6)
 	f.wantAnswers(m, `ACK "1"`, `NACK at "1"`, `NACK at ""`, `ACK "3"`)
-}
-
-// cacheOf is a cache with a response in its bytes, as the daemon writes it.
-func cacheOf(address string, response []byte) []byte {
-	content := append(fmt.Appendf(nil, "%q %q\n", address, nodeID), response...)
-	sum := sha256.Sum256(content)
-	return append(sum[:], response...)
 }

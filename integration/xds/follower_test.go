@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -138,21 +137,6 @@ func (f *follower) statusPage() string {
 	var s strings.Builder
 	f.WriteStatus(&s)
 	return s.String()
-}
-
-// maxInASecond returns the most requests that came within a second.
-func maxInASecond(list []asked) int {
-	maxAsked := 0
-	for i := range list {
-		n := 0
-		for _, r := range list[i:] {
-			if r.at.Sub(list[i].at) < time.Second {
-				n++
-			}
-		}
-		maxAsked = max(maxAsked, n)
-	}
-	return maxAsked
 }
 
 func is(want float64) func(float64) bool { return func(v float64) bool { return v == want } }

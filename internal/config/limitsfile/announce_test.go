@@ -82,7 +82,7 @@ func TestResourcesAreAnnouncedAsFiles(t *testing.T) {
 	fed := limitsfile.Options{Announce: a.tell}.NewFedLive("elsewhere", nil)
 	a.live = fed.Live
 	const text = "domain: a\ndescriptors: [{key: k, value: \"5\", rate_limit: {requests_per_unit: 1, unit: second}, descriptors: [{key: \"a: b\", rate_limit: {unlimited: true}}]}]\n"
-	resource := limitsfile.Resource{Name: "a.yaml", Text: func() ([]byte, error) { return []byte(text), nil }}
+	resource := limitsfile.Resource{Name: "a.yaml", Text: []byte(text)}
 	if err := fed.Feed([32]byte{1}, []limitsfile.Resource{resource}); err != nil {
 		t.Fatal(err)
 	}

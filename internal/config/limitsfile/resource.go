@@ -13,9 +13,10 @@ import (
 type Resource struct {
 	// Name identifies it in errors, in place of a file name.
 	Name string
-	// Text returns the limits file that says the same; its lines mean nothing. An error
-	// says why the resource is invalid.
-	Text func() ([]byte, error)
+	// Text is the limits file that says the same; its lines mean nothing.
+	Text []byte
+	// Err says why the resource is invalid, or is nil.
+	Err error
 }
 
 // FedLive is a Live that Feed loads.
@@ -52,16 +53,15 @@ func (l *FedLive) Feed(digest [sha256.Size]byte, resources []Resource) error {
 func (l *loader) resources(list []Resource) (rules *rules.Set, texts []Text, err error) {
 	for _, r := range list {
 		reload.Yield()
-		text, err := r.Text()
-		if err != nil {
-			l.errs = append(l.errs, yamlfile.Error{File: r.Name, Found: err.Error()})
+		if r.Err != nil {
+			l.errs = append(l.errs, yamlfile.Error{File: r.Name, Found: r.Err.Error()})
 			continue
 		}
 		if l.options.Announce != nil {
-			texts = append(texts, Text{Name: r.Name, Text: string(text)})
+			texts = append(texts, Text{Name: r.Name, Text: string(r.Text)})
 		}
-		p := l.shared.Parser(r.Name, len(text))
-		p.ReadMade(text)
+		p := l.shared.Parser(r.Name, len(r.Text))
+		p.ReadMade(r.Text)
 		l.parsed(p)
 	}
 	rules, err = l.result()

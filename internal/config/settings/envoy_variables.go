@@ -41,7 +41,7 @@ func envoyVariables() []envoyVariable {
 	const (
 		onlyXDS  = "only with CONFIG_TYPE=GRPC_XDS_SOTW"
 		tlsOfXDS = "only with CONFIG_TYPE=GRPC_XDS_SOTW and CONFIG_GRPC_XDS_SERVER_USE_TLS=true"
-		pauses   = "not needed: pauses grow from 0.2s to 10s, and vary at random"
+		pauses   = "not needed: pauses are 0.2s to 2s, at random"
 		noMemory = "only with BACKEND_TYPE=memcache, which is refused"
 		noSecond = "only with REDIS_PERSECOND=true, which is a warning"
 		onlyOn   = "only with LIMIT_RESPONSE_HEADERS_ENABLED=true"

@@ -22,13 +22,12 @@ func (c *Client) loadCache() {
 		return
 	}
 	if err == nil {
-		err = c.options.Live.Feed(s.digest, s.list())
+		err = c.options.Live.Feed(s.digest, s.resources)
 	}
 	if err != nil {
 		c.log.Warn("xds: the configuration in the cache cannot be used; the server's is waited for", "path", path, "error", err)
 		return
 	}
-	c.cached = s.digest
 	c.changeStatus(func(st *status) { st.version, st.cachedAt = s.version, written })
 	c.log.Warn("xds: limits are those of the cache until the server sends its own", "path", path, "version", s.version, "written", written)
 }
@@ -36,26 +35,22 @@ func (c *Client) loadCache() {
 // readCache returns the configuration in the file, and when it was written. The file is
 // a sum and the DiscoveryResponse.
 func (c *Client) readCache(path string) (s *snapshot, written time.Time, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, time.Time{}, err
-	case info.Size() > int64(sha256.Size+c.options.MaxBytes):
-		return nil, time.Time{}, fmt.Errorf("it is larger than limits.xds.max_bytes, %d bytes", c.options.MaxBytes)
-	}
 	all, err := os.ReadFile(path)
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, written, err
+	}
+	if info, err := os.Stat(path); err == nil {
+		written = info.ModTime()
 	}
 	if len(all) < sha256.Size || [sha256.Size]byte(all) != c.cacheSum(all[sha256.Size:]) {
-		return nil, time.Time{}, errors.New("it is torn, or of another limits.xds.address or limits.xds.node_id")
+		return nil, written, errors.New("it is torn, or of another limits.xds.address or limits.xds.node_id")
 	}
 	var response discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(all[sha256.Size:], &response); err != nil {
-		return nil, time.Time{}, err
+		return nil, written, err
 	}
 	s, err = readSnapshot(&response)
-	return s, info.ModTime(), err
+	return s, written, err
 }
 
 // cacheSum returns the sum of a response and of the names of its server and node.
@@ -66,17 +61,15 @@ func (c *Client) cacheSum(data []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// saveCache writes an accepted configuration to the cache, unless it is already there.
-func (c *Client) saveCache(s *snapshot, response *discoveryv3.DiscoveryResponse) {
-	if c.options.CachePath == "" || s.digest == c.cached {
+// saveCache writes an accepted configuration to the cache, if there is one.
+func (c *Client) saveCache(response *discoveryv3.DiscoveryResponse) {
+	if c.options.CachePath == "" {
 		return
 	}
 	if err := c.writeCache(response); err != nil {
 		c.log.Warn("xds: the configuration cannot be kept; a restart without the server would have an older one, or none",
 			"path", c.options.CachePath, "error", err)
-		return
 	}
-	c.cached = s.digest
 }
 
 // writeCache replaces the file as a whole: a daemon killed while writing leaves the old

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -29,14 +28,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/tlsfiles"
 )
 
-const (
-	// minPause and maxPause bound the time between two connections. It grows as long as
-	// no response is accepted.
-	minPause = 200 * time.Millisecond
-	maxPause = 10 * time.Second
-	// maxDetail bounds the errors reported to the server, in bytes.
-	maxDetail = 32 << 10
-)
+// maxDetail bounds the errors reported to the server, in bytes.
+const maxDetail = 32 << 10
 
 // Options are the options of a Client.
 type Options struct {
@@ -78,10 +71,8 @@ type Client struct {
 	answered     chan struct{}
 	answeredOnce sync.Once
 
-	// cached is the configuration in the cache, and lost what was last logged of
-	// connections. New and then only Run use them.
-	cached [sha256.Size]byte
-	lost   string
+	// lost is what was last logged of connections. Only Run uses it.
+	lost string
 
 	mu     sync.Mutex
 	status status
@@ -115,21 +106,14 @@ func (c *Client) Answered() <-chan struct{} { return c.answered }
 
 // Run follows the server until ctx ends.
 func (c *Client) Run(ctx context.Context) {
-	for pause := minPause; ; {
-		good, err := c.session(ctx)
-		if ctx.Err() != nil {
-			return
+	for ctx.Err() == nil {
+		if err := c.session(ctx); ctx.Err() == nil {
+			c.disconnected(err)
 		}
-		c.disconnected(err)
-		if good {
-			pause = minPause
-		}
-		// Daemons that lost the same server must not come back together.
-		pause = min(minPause+rand.N(3*pause-minPause), maxPause)
 		select {
 		case <-ctx.Done():
-			return
-		case <-time.After(pause):
+		// Daemons that lost the same server must not come back together.
+		case <-time.After(200*time.Millisecond + rand.N(1800*time.Millisecond)):
 		}
 	}
 }
@@ -164,13 +148,13 @@ type session struct {
 	accepted, rejected *string
 }
 
-// session connects and follows the server until the stream ends. It returns whether
-// something was accepted, and why the stream ended. Each stream has its own connection:
-// then the name is looked up again, and the TLS files are read again.
-func (c *Client) session(ctx context.Context) (good bool, err error) {
+// session connects and follows the server until the stream ends, and returns why it
+// ended. Each stream has its own connection: then the name is looked up again, and the TLS
+// files are read again.
+func (c *Client) session(ctx context.Context) error {
 	conn, err := c.dial()
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -180,7 +164,7 @@ func (c *Client) session(ctx context.Context) (good bool, err error) {
 	}
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(c.options.MaxBytes))
 	if err != nil {
-		return false, err
+		return err
 	}
 	c.changeStatus(func(st *status) { st.connected, st.since = true, time.Now() })
 	c.log.Info("xds: connected", "node_id", c.options.NodeID)
@@ -194,14 +178,14 @@ func (c *Client) session(ctx context.Context) (good bool, err error) {
 	for request := s.request(""); ; {
 		// Where sending fails with EOF, receiving says why.
 		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) {
-			return s.accepted != nil, err
+			return err
 		}
 		response, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the server ended the stream")
 		}
 		if err != nil {
-			return s.accepted != nil, err
+			return err
 		}
 		silence.Stop()
 		request = s.answer(response)
@@ -252,7 +236,7 @@ func (c *Client) judge(response *discoveryv3.DiscoveryResponse) (why error) {
 	version, before := response.GetVersionInfo(), c.rules()
 	s, why := readSnapshot(response)
 	if why == nil {
-		why = c.options.Live.Feed(s.digest, s.list())
+		why = c.options.Live.Feed(s.digest, s.resources)
 	}
 	again := false // refused for the same reason
 	c.changeStatus(func(st *status) {
@@ -274,7 +258,7 @@ func (c *Client) judge(response *discoveryv3.DiscoveryResponse) (why error) {
 			c.metrics.emptied.Inc()
 			c.log.Error("xds: the server sent a configuration without limits; nothing is limited now", "version", version, "rules_before", before)
 		}
-		c.saveCache(s, response)
+		c.saveCache(response)
 	case !again:
 		first, _, _ := strings.Cut(why.Error(), "\n") // Live logs all that is wrong with limits
 		c.log.Warn("xds: a configuration is refused, and the server is told; nothing changes", "version", version, "error", first)
@@ -296,22 +280,15 @@ func (c *Client) rules() int {
 
 // disconnected records and logs why a stream ended, or could not start.
 func (c *Client) disconnected(err error) {
-	text, said := "xds: the server cannot be reached", strings.Join(strings.Fields(err.Error()), " ")
-	hint := hintFor(err)
-	if hint != "" {
-		said += " (" + hint + ")"
-	}
+	text := "xds: the server cannot be reached"
 	c.changeStatus(func(st *status) {
 		if st.connected {
 			text = "xds: the stream ended"
 			st.connected, st.silent, st.since = false, false, time.Now()
 		}
-		st.failure, st.failedAt = said, time.Now()
+		st.failure, st.failedAt = strings.Join(strings.Fields(err.Error()), " "), time.Now()
 	})
 	c.metrics.failures.Inc()
-	if hint != "" {
-		text += ": " + hint
-	}
 	if c.options.Live.Rules() != nil {
 		text += "; the limits in force stay"
 	} else {

@@ -27,17 +27,9 @@ type snapshot struct {
 	version string
 	// resources are sorted, so that equal configurations give equal errors: a server
 	// sends them in random order.
-	resources []*resource
+	resources []limitsfile.Resource
 	// digest tells configurations apart.
 	digest [sha256.Size]byte
-}
-
-// resource is one resource of a snapshot.
-type resource struct {
-	*anypb.Any
-	config xdsv3.RateLimitConfig
-	// err says why it is no RateLimitConfig, or is nil.
-	err error
 }
 
 // readSnapshot reads a response. An error says why it is not the requested configuration.
@@ -62,12 +54,16 @@ func readSnapshot(r *discoveryv3.DiscoveryResponse) (*snapshot, error) {
 		reload.Yield()
 		s.resources = append(s.resources, readResource(content))
 	}
-	slices.SortFunc(s.resources, func(a, b *resource) int {
-		return cmp.Or(strings.Compare(a.config.GetName(), b.config.GetName()), strings.Compare(a.GetTypeUrl(), b.GetTypeUrl()), bytes.Compare(a.GetValue(), b.GetValue()))
+	slices.SortFunc(s.resources, func(a, b limitsfile.Resource) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), bytes.Compare(a.Text, b.Text))
 	})
 	h := sha256.New()
-	for _, r := range s.resources {
-		fmt.Fprintf(h, "%q %d\n%s", r.GetTypeUrl(), len(r.GetValue()), r.GetValue())
+	for i := range s.resources {
+		r := &s.resources[i]
+		if r.Name == "" {
+			r.Name = fmt.Sprintf("resource %d of %d", i+1, len(s.resources))
+		}
+		fmt.Fprintf(h, "%q %v %d\n%s", r.Name, r.Err, len(r.Text), r.Text)
 	}
 	s.digest = [sha256.Size]byte(h.Sum(nil))
 	return s, nil
@@ -78,30 +74,22 @@ func isOfType(r *discoveryv3.DiscoveryResponse) bool {
 	return r.GetTypeUrl() == "" || r.GetTypeUrl() == TypeURL
 }
 
-func readResource(content *anypb.Any) *resource {
-	r := &resource{Any: content}
+// readResource returns a resource in the form from which rules are loaded. Its name is
+// empty if it has none that can be shown.
+func readResource(content *anypb.Any) (r limitsfile.Resource) {
 	if content.GetTypeUrl() != TypeURL {
-		r.err = fmt.Errorf("the type %s; allowed: %s", yamlfile.Quote(content.GetTypeUrl()), TypeURL)
-	} else if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(content.GetValue(), &r.config); err != nil {
-		r.err = fmt.Errorf("bytes that are no RateLimitConfig: %w", err)
+		r.Err = fmt.Errorf("the type %s; allowed: %s", yamlfile.Quote(content.GetTypeUrl()), TypeURL)
+		return r
 	}
+	var config xdsv3.RateLimitConfig
+	err := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(content.GetValue(), &config)
+	if n := len(config.GetName()); n > 0 && n <= yamlfile.MaxName {
+		r.Name = "resource " + yamlfile.Printable(config.GetName())
+	}
+	if err != nil {
+		r.Err = fmt.Errorf("bytes that are no RateLimitConfig: %w", err)
+		return r
+	}
+	r.Text, r.Err = textOf(&config)
 	return r
-}
-
-// list returns the resources in the form from which rules are loaded.
-func (s *snapshot) list() []limitsfile.Resource {
-	list := make([]limitsfile.Resource, len(s.resources))
-	for i, r := range s.resources {
-		list[i].Name = "resource " + yamlfile.Printable(r.config.GetName())
-		if n := len(r.config.GetName()); n == 0 || n > yamlfile.MaxName {
-			list[i].Name = fmt.Sprintf("resource %d of %d", i+1, len(s.resources))
-		}
-		list[i].Text = func() ([]byte, error) {
-			if r.err != nil {
-				return nil, r.err
-			}
-			return textOf(&r.config)
-		}
-	}
-	return list
 }

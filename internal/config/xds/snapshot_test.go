@@ -76,7 +76,7 @@ func FuzzSnapshot(f *testing.F) {
 		}
 		for _, lenient := range []bool{false, true} {
 			live := limitsfile.Options{Lenient: lenient}.NewFedLive("xds", nil)
-			if err := live.Feed(s.digest, s.list()); err != nil {
+			if err := live.Feed(s.digest, s.resources); err != nil {
 				if err.Error() == "" {
 					t.Error("refused without a reason")
 				}
@@ -95,7 +95,7 @@ func loadAs(t *testing.T, o limitsfile.Options, domains ...*xdsv3.RateLimitConfi
 		t.Fatal(err)
 	}
 	live := o.NewFedLive("xds", nil)
-	err = live.Feed(s.digest, s.list())
+	err = live.Feed(s.digest, s.resources)
 	return live.Rules(), err
 }
 
