@@ -1,7 +1,6 @@
 package limitsfile
 
 import (
-	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/parser"
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -11,31 +10,31 @@ import (
 type loader struct {
 	options  Options
 	domains  map[string]*rules.Domain
-	shared   *parser.Shared
+	shared   *shared
 	errs     yamlfile.Errors
 	warnings []yamlfile.Warning
 	// parsers are the parsers of the files.
-	parsers []*parser.Parser
+	parsers []*parser
 }
 
 func newLoader(o Options) *loader {
 	return &loader{
 		options: o,
 		domains: make(map[string]*rules.Domain),
-		shared:  parser.NewShared(o.Lenient, o.MergeDomains),
+		shared:  newShared(o.Lenient, o.MergeDomains),
 	}
 }
 
 // file reads the text of one file.
 func (l *loader) file(name string, data []byte) {
-	p := l.shared.Parser(name, len(data))
-	p.Read(data)
+	p := l.shared.parser(name, len(data))
+	p.read(data)
 	l.parsed(p)
 }
 
 // parsed enters what a parser has read.
-func (l *loader) parsed(p *parser.Parser) {
-	p.Enter(l.domains)
+func (l *loader) parsed(p *parser) {
+	p.enter(l.domains)
 	l.parsers = append(l.parsers, p)
 }
 
@@ -43,7 +42,7 @@ func (l *loader) parsed(p *parser.Parser) {
 func (l *loader) result() (*rules.Set, error) {
 	for _, p := range l.parsers {
 		reload.Yield()
-		p.Finish(l.domains)
+		p.finish(l.domains)
 		l.errs = append(l.errs, p.Errs...)
 		l.warnings = append(l.warnings, p.Warnings...)
 	}
@@ -51,5 +50,5 @@ func (l *loader) result() (*rules.Set, error) {
 		l.errs.Sort()
 		return nil, l.errs
 	}
-	return rules.New(l.domains, l.shared.Room, l.warnings), nil
+	return rules.New(l.domains, l.shared.room, l.warnings), nil
 }

@@ -60,8 +60,8 @@ func (l *loader) resources(list []Resource) (rules *rules.Set, texts []Text, err
 		if l.options.Announce != nil {
 			texts = append(texts, Text{Name: r.Name, Text: string(r.Text)})
 		}
-		p := l.shared.Parser(r.Name, len(r.Text))
-		p.ReadMade(r.Text)
+		p := l.shared.parser(r.Name, len(r.Text))
+		p.readMade(r.Text)
 		l.parsed(p)
 	}
 	rules, err = l.result()

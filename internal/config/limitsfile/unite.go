@@ -1,4 +1,4 @@
-package parser
+package limitsfile
 
 import (
 	"fmt"

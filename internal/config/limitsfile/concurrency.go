@@ -1,4 +1,4 @@
-package parser
+package limitsfile
 
 import (
 	"fmt"
@@ -76,7 +76,7 @@ func (p *reader) holders(o *yamlfile.Object, n *rules.Node, r *rules.Rule) {
 
 // refuseTagOfHolder reports a hash_tag that names the holder of a rule: the keys of one
 // limit would be all over a cluster.
-func (p *Parser) refuseTagOfHolder(hashTag string, all []*rules.Rule) {
+func (p *parser) refuseTagOfHolder(hashTag string, all []*rules.Rule) {
 	if hashTag == "" {
 		return
 	}

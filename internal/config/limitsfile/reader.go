@@ -1,4 +1,4 @@
-package parser
+package limitsfile
 
 import (
 	"slices"
@@ -42,12 +42,12 @@ const (
 	maxLimitName = 64
 )
 
-// Shared is the state that the parsers of one load share. It is for one goroutine.
-type Shared struct {
+// shared is the state that the parsers of one load share. It is for one goroutine.
+type shared struct {
 	// lenient and merges come from the options.
 	lenient, merges bool
-	// Room is for the counts of the rules.
-	Room *tally.Room
+	// room is for the counts of the rules.
+	room *tally.Room
 	// limits holds one Limit for all places with the same numbers.
 	limits map[bucket.Spec]*bucket.Limit
 	// copies holds one copy of equal parts of rules.
@@ -67,13 +67,13 @@ type outermost struct {
 	yamlfile.Position
 }
 
-// NewShared returns the state that the parsers of a load share; lenient and merges come
+// newShared returns the state that the parsers of a load share; lenient and merges come
 // from its options.
-func NewShared(lenient, merges bool) *Shared {
-	return &Shared{
+func newShared(lenient, merges bool) *shared {
+	return &shared{
 		lenient:   lenient,
 		merges:    merges,
-		Room:      tally.NewRoom(),
+		room:      tally.NewRoom(),
 		limits:    make(map[bucket.Spec]*bucket.Limit),
 		copies:    rules.NewCopies(),
 		periods:   make(map[string]time.Duration),
@@ -85,7 +85,7 @@ func NewShared(lenient, merges bool) *Shared {
 // reader reads the parts of rules in one file.
 type reader struct {
 	*yamlfile.Reader
-	shared *Shared
+	shared *shared
 	// algorithm is the domain's, or 0.
 	algorithm bucket.Algorithm
 	// replaced holds all names in replaces, each with its first position.

@@ -1,4 +1,4 @@
-package parser
+package limitsfile
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Parser turns the nodes of one file into a domain.
-type Parser struct {
+// parser turns the nodes of one file into a domain.
+type parser struct {
 	*reader
 	d *rules.Domain
 	// nameAt, tagAt and unmatchedAt are the positions of the domain's name, hash_tag and
@@ -21,25 +21,25 @@ type Parser struct {
 	general []generalNode
 }
 
-// Parser returns a Parser for a file whose text has the given number of bytes.
-func (s *Shared) Parser(file string, size int) *Parser {
+// parser returns a parser for a file whose text has the given number of bytes.
+func (s *shared) parser(file string, size int) *parser {
 	r := yamlfile.NewReader(file, size, domainLevel, descriptorLevel, limitLevel)
 	r.Lenient = s.lenient
-	return &Parser{reader: &reader{Reader: r, shared: s}}
+	return &parser{reader: &reader{Reader: r, shared: s}}
 }
 
-// ReadMade reads a text that a program made: its lines mean nothing.
-func (p *Parser) ReadMade(text []byte) {
+// readMade reads a text that a program made: its lines mean nothing.
+func (p *parser) readMade(text []byte) {
 	p.Made = true
-	p.Read(text)
+	p.read(text)
 }
 
-// Read reads the text of the file. What is wrong is among the errors of p.
-func (p *Parser) Read(text []byte) {
+// read reads the text of the file. What is wrong is among the errors of p.
+func (p *parser) read(text []byte) {
 	_ = p.Parse(text, "a domain, with "+yamlfile.Commas(domainLevel.Names()), p.domain)
 }
 
-func (p *Parser) domain(v yamlfile.Value) {
+func (p *parser) domain(v yamlfile.Value) {
 	o, ok := p.Object(v, domainLevel)
 	if !ok {
 		return
@@ -62,7 +62,7 @@ func (p *Parser) domain(v yamlfile.Value) {
 }
 
 // domainName reads the domain's name.
-func (p *Parser) domainName(o *yamlfile.Object) {
+func (p *parser) domainName(o *yamlfile.Object) {
 	v, ok := p.Needed(o, "domain", "domain: NAME, in every file")
 	if !ok {
 		return
@@ -73,7 +73,7 @@ func (p *Parser) domainName(o *yamlfile.Object) {
 }
 
 // descriptors reads a list of descriptors into the node above them.
-func (p *Parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
+func (p *parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
 	if depth > maxNesting {
 		p.Bad(v, fmt.Sprintf("descriptors within more than %d others", maxNesting-1), "fewer")
 		return
@@ -94,7 +94,7 @@ func (p *Parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
 	p.refuseManyPatterns(up, list.general)
 }
 
-func (p *Parser) descriptor(item yamlfile.Value, up *rules.Node, list *descriptorList, depth int) {
+func (p *parser) descriptor(item yamlfile.Value, up *rules.Node, list *descriptorList, depth int) {
 	o, ok := p.Object(item, descriptorLevel)
 	if !ok {
 		return
@@ -137,7 +137,7 @@ func (l *descriptorList) add(n *rules.Node, item yamlfile.Value) (first *rules.N
 }
 
 // entry reads the key and the value of a descriptor.
-func (p *Parser) entry(o *yamlfile.Object) (e bucket.Entry, ok bool) {
+func (p *parser) entry(o *yamlfile.Object) (e bucket.Entry, ok bool) {
 	if v, given := p.Needed(o, "key", "key: NAME, in every descriptor"); given {
 		e.Key, ok = p.key(v)
 	}
@@ -150,7 +150,7 @@ func (p *Parser) entry(o *yamlfile.Object) (e bucket.Entry, ok bool) {
 	return e, ok
 }
 
-func (p *Parser) key(v yamlfile.Value) (string, bool) {
+func (p *parser) key(v yamlfile.Value) (string, bool) {
 	s, ok := p.name(v, "a key", yamlfile.MaxName)
 	if ok && glob.HasStar(s) {
 		ok = p.Lax(v, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
@@ -159,8 +159,8 @@ func (p *Parser) key(v yamlfile.Value) (string, bool) {
 }
 
 // rule reads the limits of a descriptor and their flags, if it has any.
-func (p *Parser) rule(o *yamlfile.Object, n *rules.Node) {
-	r := &rules.Rule{File: p.File, Line: o.Node.Line, Counts: tally.NewRuleCounts(p.shared.Room)}
+func (p *parser) rule(o *yamlfile.Object, n *rules.Node) {
+	r := &rules.Rule{File: p.File, Line: o.Node.Line, Counts: tally.NewRuleCounts(p.shared.room)}
 	p.oneKindOfLimits(o)
 	mode := p.storeFailure(o)
 	p.flags(o, n, r)
@@ -189,7 +189,7 @@ func (p *Parser) rule(o *yamlfile.Object, n *rules.Node) {
 }
 
 // oneKindOfLimits reports limits that are given in two ways.
-func (p *Parser) oneKindOfLimits(o *yamlfile.Object) {
+func (p *parser) oneKindOfLimits(o *yamlfile.Object) {
 	first := ""
 	for _, kind := range kindsOfLimits {
 		switch {
@@ -202,15 +202,15 @@ func (p *Parser) oneKindOfLimits(o *yamlfile.Object) {
 	}
 }
 
-// Finish gives the warnings that need the whole domain.
-func (p *Parser) Finish(domains map[string]*rules.Domain) {
+// finish gives the warnings that need the whole domain.
+func (p *parser) finish(domains map[string]*rules.Domain) {
 	if len(p.Errs) == 0 && p.d != nil && domains[p.d.Name] != nil {
 		p.warnDomain(domains[p.d.Name])
 	}
 }
 
 // warnDomain gives the warnings that need the whole domain.
-func (p *Parser) warnDomain(d *rules.Domain) {
+func (p *parser) warnDomain(d *rules.Domain) {
 	if p.d.HashTag != "" && !hasKey(d.Root(), p.d.HashTag) {
 		p.WarnAt(p.tagAt, "no descriptor has the key %s, so it places nothing", yamlfile.Quote(p.d.HashTag))
 	}

@@ -1,4 +1,4 @@
-package parser
+package limitsfile
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func (p *reader) plans(o *yamlfile.Object, r *rules.Rule, mode bucket.FailureMod
 			continue
 		}
 		plan := *r
-		plan.Plans, plan.Plan, plan.Counts = nil, name, tally.NewRuleCounts(p.shared.Room)
+		plan.Plans, plan.Plan, plan.Counts = nil, name, tally.NewRuleCounts(p.shared.room)
 		plan.Line = p.lineOfPlan(key, r.Line)
 		p.plan(v.Child(name, target.Content[i+1]), &plan, mode)
 		r.AddPlan(&plan)

@@ -1,4 +1,4 @@
-package parser
+package limitsfile
 
 import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"

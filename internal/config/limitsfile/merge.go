@@ -1,4 +1,4 @@
-package parser
+package limitsfile
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Enter adds the domain of the file to those of the earlier files.
-func (p *Parser) Enter(domains map[string]*rules.Domain) {
+// enter adds the domain of the file to those of the earlier files.
+func (p *parser) enter(domains map[string]*rules.Domain) {
 	if p.d == nil || p.d.Name == "" {
 		return
 	}
@@ -31,7 +31,7 @@ func (p *Parser) Enter(domains map[string]*rules.Domain) {
 
 // merge adds the file's part of a domain to those of the earlier files. Patterns are
 // tried in the order of the files.
-func (p *Parser) merge(d *rules.Domain) {
+func (p *parser) merge(d *rules.Domain) {
 	switch {
 	case d.HashTag == "":
 		d.HashTag = p.d.HashTag
@@ -52,7 +52,7 @@ func (p *Parser) merge(d *rules.Domain) {
 
 // refuseSecond reports a descriptor that has the same entry as first, which is in an
 // earlier file.
-func (p *Parser) refuseSecond(n, first *rules.Node) {
+func (p *parser) refuseSecond(n, first *rules.Node) {
 	here, there := p.shared.outermost[n], p.shared.outermost[first]
 	p.BadAt(here.Position, fmt.Sprintf("%s again, the first is in %s", entryText(n.Entry()), yamlfile.FileLine(there.reader.File, there.Line)),
 		"each key with each value once in a domain")
