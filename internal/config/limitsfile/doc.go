@@ -1,6 +1,6 @@
 // Package limitsfile reads limits files into rules, and reads them again when they
-// change; it also reads domains that come in messages. It imports bucket, glob, period,
-// reload, rules, words and yamlfile, and no store.
+// change; it also reads domains that come in messages. It imports bucket, period, reload,
+// rules, words and yamlfile, and no store.
 //
 // A file goes this way: source.go finds the files at the paths and skips all others;
 // yamlfile parses a document strictly; parser.go walks the domain and its descriptors,

@@ -2,7 +2,6 @@ package limitsfile
 
 import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
@@ -65,7 +64,7 @@ func (p *reader) shares(o *yamlfile.Object, n *rules.Node, r *rules.Rule) bool {
 		p.Bad(o.Key("share_threshold"), "share_threshold beside plans", "one of them: each value has a plan of its own, so they cannot share a counter")
 		return false
 	}
-	if value := n.Entry().Value; glob.HasStar(value) {
+	if value := n.Entry().Value; rules.HasStar(value) {
 		r.Pattern = value
 		return true
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -152,7 +151,7 @@ func (p *parser) entry(o *yamlfile.Object) (e bucket.Entry, ok bool) {
 
 func (p *parser) key(v yamlfile.Value) (string, bool) {
 	s, ok := p.name(v, "a key", yamlfile.MaxName)
-	if ok && glob.HasStar(s) {
+	if ok && rules.HasStar(s) {
 		ok = p.Lax(v, "the text "+yamlfile.Quote(s), "a key without *, which stands for other characters in values only", "its * stands for itself")
 	}
 	return s, ok

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -21,13 +20,13 @@ type generalNode struct {
 // key.
 func (p *reader) refuseManyPatterns(up *rules.Node, list []generalNode) {
 	for k := range up.AllKeys {
-		if k.Globs().Len() <= glob.MaxPatterns {
+		if k.Globs().Len() <= rules.MaxPatterns {
 			continue
 		}
 		for _, n := range list {
-			if n.Node == k.Patterns()[glob.MaxPatterns] {
+			if n.Node == k.Patterns()[rules.MaxPatterns] {
 				p.BadAt(n.at, fmt.Sprintf("%d patterns of the key %s at this level", k.Globs().Len(), yamlfile.Quote(k.Name())),
-					fmt.Sprintf("at most %d, which are tried one after the other; part them by a key above, or use values without *", glob.MaxPatterns))
+					fmt.Sprintf("at most %d, which are tried one after the other; part them by a key above, or use values without *", rules.MaxPatterns))
 			}
 		}
 	}
@@ -47,7 +46,7 @@ func (p *reader) warnNeverMatch(up *rules.Node, list []generalNode) {
 		}
 		if k.Globs().IsTooLong(value) {
 			p.WarnAt(n.at, "never matches: it is longer than the %d bytes of a value up to which patterns with a text between stars are tried where a key has more than %d of these",
-				glob.MaxSearchedValue, glob.FewInner)
+				rules.MaxSearchedValue, rules.FewInner)
 			continue
 		}
 		if first := k.Globs().FirstThatCovers(value); k.Patterns()[first] != n.Node {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
 func warningsOf(t *testing.T, text string) []string {
@@ -88,7 +88,7 @@ descriptors:
 func TestTooManyPatternsOfAKeyAreRefused(t *testing.T) {
 	const begin = "domain: d\ndescriptors:\n- {key: k, value: exact}\n- {key: k}\n- {key: other, value: 'x*'}\n"
 	pattern := func(i int) string { return fmt.Sprintf("*%d*", i) }
-	full := begin + limitstest.Patterns(glob.MaxPatterns, pattern)
+	full := begin + limitstest.Patterns(rules.MaxPatterns, pattern)
 	if _, err := limitstest.Load(t, full); err != nil {
 		t.Errorf("as many as may be: %v", err)
 	}
@@ -109,7 +109,7 @@ func checkLoadError(t *testing.T, text, want string) {
 // No value is searched that is as long as the pattern.
 func TestAPatternTooLongToMatchIsAWarning(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", glob.MaxSearchedValue)
+	long := strings.Repeat("x", rules.MaxSearchedValue)
 	few := limitstest.Patterns(15, func(i int) string { return fmt.Sprintf("*<%d>*", i) })
 	text := "domain: d\ndescriptors:\n" + few + fmt.Sprintf("- {key: k, value: '*a%s*'}\n- {key: k, value: '*%s*'}\n- {key: k, value: 'z%s*'}\n", long[1:], long+"y", "y"+long)
 	got := warningsOf(t, text)

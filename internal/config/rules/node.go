@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 )
 
 // Node is a node of the tree of a domain's limits: an entry of limits files, with what lies
@@ -61,7 +60,7 @@ func (k *Key) Name() string { return k.name }
 func (k *Key) Patterns() []*Node { return k.patterns.nodes }
 
 // Globs returns the values of Patterns, in the same order.
-func (k *Key) Globs() *glob.Set { return &k.patterns.Set }
+func (k *Key) Globs() *Globs { return &k.patterns.Globs }
 
 // Bare returns the descriptor without a value, or nil.
 func (k *Key) Bare() *Node { return k.bare }
@@ -126,8 +125,8 @@ func (n *Node) addKey(key string) *Key {
 // patterns are the descriptors of one key at one level whose values are patterns,
 // in file order.
 type patterns struct {
-	glob.Set
-	nodes []*Node // of the patterns of Set, in their order
+	Globs
+	nodes []*Node // of the patterns of Globs, in their order
 }
 
 func (l *patterns) add(n *Node) {
@@ -136,7 +135,7 @@ func (l *patterns) add(n *Node) {
 }
 
 // IsExact reports whether its value is matched exactly.
-func (n *Node) IsExact() bool { return n.entry.Value != "" && !glob.HasStar(n.entry.Value) }
+func (n *Node) IsExact() bool { return n.entry.Value != "" && !HasStar(n.entry.Value) }
 
 func (n *Node) addExact(below *Node) (first *Node) {
 	if first := n.exact[below.entry]; first != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
@@ -27,7 +26,7 @@ func TestLongValuesAreNotSearchedForManyPatterns(t *testing.T) {
 	sized := func(text string, size int) string {
 		return strings.Replace(text, "~", strings.Repeat("x", size-len(text)+1), 1)
 	}
-	const longest, long = glob.MaxSearchedValue, glob.MaxSearchedValue + 1
+	const longest, long = rules.MaxSearchedValue, rules.MaxSearchedValue + 1
 	for _, c := range []struct {
 		name      string
 		value     string
@@ -83,7 +82,7 @@ var hostilePatterns = []struct {
 // BenchmarkHostileValues matches what a request of 1 MiB holds, in values of
 // some length, made of what the patterns have between their stars.
 func BenchmarkHostileValues(b *testing.B) {
-	const patterns, request, values = glob.MaxPatterns, 1 << 20, 3_200
+	const patterns, request, values = rules.MaxPatterns, 1 << 20, 3_200
 	for _, h := range hostilePatterns {
 		d := limitstest.Domain(b, "domain: d\ndescriptors:\n"+limitstest.Patterns(patterns, h.pattern))
 		var all strings.Builder
@@ -91,7 +90,7 @@ func BenchmarkHostileValues(b *testing.B) {
 			all.WriteString(h.part(i % patterns))
 		}
 		text := all.String()[:request]
-		for _, size := range []int{100, request / values, glob.MaxSearchedValue, request - 100} {
+		for _, size := range []int{100, request / values, rules.MaxSearchedValue, request - 100} {
 			b.Run(fmt.Sprintf("%s/bytes=%d", h.name, size), func(b *testing.B) {
 				for b.Loop() {
 					for i := range min(values, request/size) {

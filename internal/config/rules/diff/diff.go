@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
@@ -236,7 +235,7 @@ func descriptorAt(n *rules.Node, entries []bucket.Entry) *rules.Node {
 func overlapNote(path []bucket.Entry, own, others *rules.Domain, have string) string {
 	above, entry := path[:len(path)-1], path[len(path)-1]
 	level := descriptorAt(others.Root(), above)
-	if level == nil || !glob.HasStar(entry.Value) {
+	if level == nil || !rules.HasStar(entry.Value) {
 		return ""
 	}
 	k := level.Key(entry.Key)
@@ -248,7 +247,7 @@ func overlapNote(path []bucket.Entry, own, others *rules.Domain, have string) st
 	for _, other := range k.Patterns() {
 		place, still := rank[other.Entry().Value]
 		if still && place < rank[entry.Value] ||
-			glob.Covers(other.Entry().Value, entry.Value) || !glob.Overlap(other.Entry().Value, entry.Value) {
+			rules.Covers(other.Entry().Value, entry.Value) || !rules.Overlap(other.Entry().Value, entry.Value) {
 			continue
 		}
 		names = append(names, yamlfile.Printable(other.Entry().Value))
@@ -306,7 +305,7 @@ func (d *differ) order(path []bucket.Entry, before, after *rules.Node) {
 		}
 		for j, later := range both {
 			for _, first := range both[:j] {
-				if old[first.Entry().Value] > old[later.Entry().Value] && glob.Overlap(first.Entry().Value, later.Entry().Value) {
+				if old[first.Entry().Value] > old[later.Entry().Value] && rules.Overlap(first.Entry().Value, later.Entry().Value) {
 					d.tell(rules.PathText(append(path[:len(path):len(path)], first.Entry())), Matched,
 						"comes before %s: values that fit both have its limits, %s; until now those of the other, %s",
 						yamlfile.Printable(later.Entry().Value), brief(first.Rule()), brief(later.Rule()))

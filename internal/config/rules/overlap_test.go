@@ -1,4 +1,4 @@
-package glob
+package rules
 
 import (
 	"math/rand/v2"

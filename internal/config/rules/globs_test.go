@@ -1,13 +1,12 @@
-package glob_test
+package rules_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/ratelimitd/ratelimitd/internal/config/glob"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
 // matcher is a pattern as package regexp understands it.
@@ -32,11 +31,11 @@ func TestFirstIsTheFirstThatMatches(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, patterns := range []int{0, 1, 8, 9, 40, 300} {
 		for range 20 {
-			var set glob.Set
+			var set rules.Globs
 			var matchers []*regexp.Regexp
 			for range patterns {
 				text := randomText(r, "abc*", 8)
-				if !glob.HasStar(text) {
+				if !rules.HasStar(text) {
 					text += "*"
 				}
 				set.Add(text)
@@ -59,34 +58,8 @@ func TestFirstIsTheFirstThatMatches(t *testing.T) {
 	}
 }
 
-func TestLongValuesAreNotSearchedForManyPatterns(t *testing.T) {
-	long := strings.Repeat("x", glob.MaxSearchedValue)
-	for _, inner := range []int{glob.FewInner, glob.FewInner + 1} {
-		t.Run(fmt.Sprintf("%d with a text between stars", inner), func(t *testing.T) {
-			var set glob.Set
-			for range inner {
-				set.Add("a*x*b")
-			}
-			set.Add("a*")
-			want := 0
-			if inner > glob.FewInner {
-				want = inner
-			}
-			if got := set.First("a" + long + "b"); got != want {
-				t.Errorf("with %d patterns that have a text between stars, the first of a long value is %d, not %d", inner, got, want)
-			}
-			if got := set.First("axb"); got != 0 {
-				t.Errorf("the first of a short value is %d", got)
-			}
-			if got := set.IsTooLong("a*" + long + "*b"); got != (want != 0) {
-				t.Errorf("with %d such patterns one that is too long is said to be: %v", inner, got)
-			}
-		})
-	}
-}
-
 func TestFirstThatCoversIsTheEarliestOfThem(t *testing.T) {
-	var set glob.Set
+	var set rules.Globs
 	for _, text := range []string{"ab*", "a*c", "a*", "abc*d", "b*"} {
 		set.Add(text)
 	}
@@ -112,7 +85,7 @@ func TestPatternsThatAreNeverFirst(t *testing.T) {
 	for _, patterns := range []int{2, 8, 9, 40} {
 		never := 0
 		for range 50 {
-			var set glob.Set
+			var set rules.Globs
 			for range patterns {
 				set.Add(randomText(r, "abc", 2) + "*" + randomText(r, "abc*", 3))
 			}
@@ -125,7 +98,7 @@ func TestPatternsThatAreNeverFirst(t *testing.T) {
 			for n := range 400 {
 				value := randomText(r, "abc", 8)
 				if n%40 == 0 {
-					value = randomText(r, "abc", 2) + strings.Repeat("abc", glob.MaxSearchedValue) + randomText(r, "abc", 2)
+					value = randomText(r, "abc", 2) + strings.Repeat("abc", rules.MaxSearchedValue) + randomText(r, "abc", 2)
 				}
 				if first := set.First(value); first >= 0 && hidden[first] {
 					t.Fatalf("%s is the first of %d patterns that matches %.20q", set.Text(first), patterns, value)
@@ -136,7 +109,7 @@ func TestPatternsThatAreNeverFirst(t *testing.T) {
 			t.Errorf("of %d random patterns none is ever hidden", patterns)
 		}
 	}
-	var set glob.Set
+	var set rules.Globs
 	for _, text := range []string{"a*", "*", "b*", "ab*"} {
 		set.Add(text)
 	}
