@@ -5,13 +5,13 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/ratelimitd/ratelimitd/internal/fleet/ask"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
 // asked is how daemons ask each other who had the most.
 type asked struct {
-	line *ask.Line
+	line *fleet.Line
 	// answer is that of the server, which is made later.
 	answer atomic.Pointer[func(top.Question) (top.Answer, bool)]
 }
@@ -23,7 +23,7 @@ func newAsked(e *engine, a *assignments, log *slog.Logger) *asked {
 	}
 	t := new(asked)
 	// The connection of assignments, since no request waits for it.
-	t.line = ask.New(a.redis, ask.Options{ID: e.fleet.ID(), Daemons: e.daemonIDs, Answer: t.reply, Log: log})
+	t.line = fleet.NewLine(a.redis, fleet.LineOptions{ID: e.fleet.ID(), Daemons: e.daemonIDs, Answer: t.reply, Log: log})
 	return t
 }
 

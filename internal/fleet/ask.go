@@ -1,12 +1,4 @@
-// Package ask lets a daemon ask all others of the register something, through Redis,
-// which is all that they share.
-//
-// A question goes into a short stream to which every daemon listens. Each writes its
-// answer under a key of its own, which expires. The asker looks for the keys until all
-// are there, for at most a second, and names the daemons that did not answer.
-//
-// It imports redisconn and logthin.
-package ask
+package fleet
 
 import (
 	"cmp"
@@ -26,13 +18,13 @@ import (
 )
 
 //go:embed ask.lua
-var source string
+var askSource string
 
 const (
-	// MaxBytes bounds a question, and an answer.
-	MaxBytes = 256 << 10
-	// Within is how long a question waits for answers.
-	Within = time.Second
+	// MaxAnswerBytes bounds a question, and an answer.
+	MaxAnswerBytes = 256 << 10
+	// answersWithin is how long a question waits for answers.
+	answersWithin = time.Second
 
 	// questionsLive is how long the stream lives, and answersLive how long an answer that
 	// nobody fetches: the asker is gone by then.
@@ -44,11 +36,10 @@ const (
 	maxRead = 16
 	// retryEvery is the pause after a failure.
 	retryEvery = 200 * time.Millisecond
-	logEvery   = time.Minute
 )
 
-// Options are the options of a Line.
-type Options struct {
+// LineOptions are the options of a Line.
+type LineOptions struct {
 	// ID is the ID of this daemon in the register.
 	ID string
 	// Daemons returns the IDs of the daemons in the register.
@@ -62,10 +53,13 @@ type Options struct {
 	Clock func() time.Time
 }
 
-// Line is a daemon's connection to the others.
+// Line lets a daemon ask all others of the register something, through Redis, which is all
+// that they share. A question goes into a short stream to which every daemon listens. Each
+// writes its answer under a key of its own, which expires. The asker polls the keys until
+// all are there, for at most a second, and names the daemons that did not answer.
 type Line struct {
 	redis *redisconn.Conn
-	o     Options
+	o     LineOptions
 	// isListening says that questions asked from now on are heard.
 	isListening  atomic.Bool
 	failureLines logthin.Thinner
@@ -76,9 +70,9 @@ type Line struct {
 	answered int
 }
 
-// New returns a line on the servers that conn reaches. conn belongs to the caller, who
+// NewLine returns a line on the servers that conn reaches. conn belongs to the caller, who
 // closes it after Run has ended.
-func New(conn *redisconn.Conn, o Options) *Line {
+func NewLine(conn *redisconn.Conn, o LineOptions) *Line {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -97,10 +91,10 @@ func (l *Line) answerKey(question, daemon string) string {
 // time, and returns the IDs of those that have none or did not give it in time. Its error
 // says that they could not be asked.
 func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string, answer []byte)) (pending []string, _ error) {
-	if len(question) > MaxBytes {
-		return nil, fmt.Errorf("a question of %d bytes, where %d are allowed", len(question), MaxBytes)
+	if len(question) > MaxAnswerBytes {
+		return nil, fmt.Errorf("a question of %d bytes, where %d are allowed", len(question), MaxAnswerBytes)
 	}
-	ctx, cancel := context.WithTimeout(ctx, Within)
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	pending, err := l.o.Daemons(ctx)
 	if err != nil {
@@ -110,7 +104,7 @@ func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string
 	if len(pending) == 0 {
 		return nil, nil
 	}
-	id, err := l.redis.Eval(ctx, source, []string{l.questions()}, l.o.ID, question, questionsLive.Milliseconds()).Text()
+	id, err := l.redis.Eval(ctx, askSource, []string{l.questions()}, l.o.ID, question, questionsLive.Milliseconds()).Text()
 	if err != nil {
 		l.redis.ReloadAfter(ctx, err)
 		return nil, fmt.Errorf("redis: %w", err)
@@ -150,7 +144,7 @@ const (
 	// maxFetch is for how many daemons answers are looked up at once, in one round trip,
 	// and fetchBytes how many bytes of answers are read at once, except for a longer one.
 	maxFetch   = 256
-	fetchBytes = 4 * MaxBytes
+	fetchBytes = 4 * MaxAnswerBytes
 )
 
 // fetch calls take with the available answers of daemons, and removes them. For a daemon
@@ -170,7 +164,7 @@ func (l *Line) fetch(ctx context.Context, question string, daemons []string, tak
 		texts := make(map[int]*redis.StringCmd)
 		for held := int64(0); i < len(daemons); i++ {
 			size := sizes[i].Val()
-			if size > 1+MaxBytes { // someone else wrote it
+			if size > 1+MaxAnswerBytes { // someone else wrote it
 				size = 1
 			}
 			if size == 0 {
@@ -225,11 +219,11 @@ func (l *Line) Run(ctx context.Context) {
 func (l *Line) reply(ctx context.Context, m redis.XMessage) {
 	from, _ := m.Values["from"].(string)
 	question, _ := m.Values["question"].(string)
-	if from == l.o.ID || len(question) > MaxBytes || !l.mayAnswer() {
+	if from == l.o.ID || len(question) > MaxAnswerBytes || !l.mayAnswer() {
 		return
 	}
 	answer := l.o.Answer([]byte(question))
-	if len(answer) > MaxBytes {
+	if len(answer) > MaxAnswerBytes {
 		answer = nil
 	}
 	whole, cancel := context.WithTimeout(ctx, l.redis.Timeout())

@@ -1,10 +1,9 @@
-package ask_test
+package fleet_test
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,12 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/fleet/ask"
+	"github.com/ratelimitd/ratelimitd/internal/fleet"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
-
-func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
 // crowd are daemons of one register.
 type crowd struct {
@@ -37,7 +34,7 @@ func newCrowd(t *testing.T, mode redisconn.Mode, addresses ...string) *crowd {
 }
 
 // join adds a daemon that listens, and answers by a function.
-func (c *crowd) join(id string, answer func([]byte) []byte) *ask.Line {
+func (c *crowd) join(id string, answer func([]byte) []byte) *fleet.Line {
 	c.t.Helper()
 	l := c.line(id, answer)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -55,7 +52,7 @@ func (c *crowd) join(id string, answer func([]byte) []byte) *ask.Line {
 }
 
 // line adds a daemon that does not listen.
-func (c *crowd) line(id string, answer func([]byte) []byte) *ask.Line {
+func (c *crowd) line(id string, answer func([]byte) []byte) *fleet.Line {
 	c.t.Helper()
 	return c.lineOn(c.connect(), id, answer)
 }
@@ -70,16 +67,16 @@ func (c *crowd) connect() *redisconn.Conn {
 	return conn
 }
 
-func (c *crowd) lineOn(conn *redisconn.Conn, id string, answer func([]byte) []byte) *ask.Line {
+func (c *crowd) lineOn(conn *redisconn.Conn, id string, answer func([]byte) []byte) *fleet.Line {
 	c.ids = append(c.ids, id)
-	return ask.New(conn, ask.Options{
+	return fleet.NewLine(conn, fleet.LineOptions{
 		ID: id, Answer: answer, Clock: c.clock.Time,
 		Daemons: func(context.Context) ([]string, error) { return slices.Clone(c.ids), nil },
 	})
 }
 
 // asked returns what the others answer, by their IDs.
-func asked(t *testing.T, l *ask.Line, question []byte) (answers map[string][]byte, pending []string, _ error) {
+func asked(t *testing.T, l *fleet.Line, question []byte) (answers map[string][]byte, pending []string, _ error) {
 	answers = make(map[string][]byte)
 	pending, err := l.Ask(t.Context(), question, func(daemon string, answer []byte) { answers[daemon] = answer })
 	return answers, pending, err
@@ -89,27 +86,23 @@ func echo(id string) func([]byte) []byte {
 	return func(question []byte) []byte { return []byte(id + " hears " + string(question)) }
 }
 
-func modes(t *testing.T, test func(t *testing.T, c *crowd)) {
-	t.Run("single", func(t *testing.T) {
+func crowds(t *testing.T, test func(t *testing.T, c *crowd)) {
+	modes(t, func(t *testing.T, o options) {
 		t.Parallel()
-		test(t, newCrowd(t, redisconn.Single, redistest.Single(t)))
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test(t, newCrowd(t, redisconn.Cluster, redistest.Cluster(t)...))
+		test(t, newCrowd(t, o.Mode, o.Addresses...))
 	})
 }
 
 func TestEachOtherDaemonAnswers(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, c *crowd) {
+	crowds(t, func(t *testing.T, c *crowd) {
 		one := c.join("one", echo("one"))
 		if answers, pending, err := asked(t, one, []byte("?")); len(answers) > 0 || len(pending) > 0 || err != nil {
 			t.Errorf("alone it gets %q, %q, %v", answers, pending, err)
 		}
 		two := c.join("two", echo("two"))
 		c.join("three", echo("three"))
-		for i, l := range []*ask.Line{one, two, one} {
+		for i, l := range []*fleet.Line{one, two, one} {
 			answers, pending, err := asked(t, l, fmt.Append(nil, i))
 			if err != nil || len(pending) > 0 || len(answers) != 2 || string(answers["three"]) != fmt.Sprint("three hears ", i) {
 				t.Errorf("question %d gets %q, %q, %v", i, answers, pending, err)
@@ -131,7 +124,7 @@ func TestWhoDoesNotAnswerIsNamed(t *testing.T) {
 	one := c.join("one", echo("one"))
 	c.join("two", echo("two"))
 	c.join("off", func([]byte) []byte { return nil })
-	c.join("long", func([]byte) []byte { return make([]byte, ask.MaxBytes+1) })
+	c.join("long", func([]byte) []byte { return make([]byte, fleet.MaxAnswerBytes+1) })
 	answers, pending, err := asked(t, one, []byte("?"))
 	slices.Sort(pending)
 	if err != nil || len(answers) != 1 || fmt.Sprint(pending) != "[long off]" {
@@ -143,7 +136,7 @@ func TestWhoDoesNotAnswerIsNamed(t *testing.T) {
 	if err != nil || len(answers) != 1 || fmt.Sprint(pending) != "[deaf long off]" {
 		t.Errorf("got %q, %q, %v", answers, pending, err)
 	}
-	if _, _, err := asked(t, one, make([]byte, ask.MaxBytes+1)); err == nil {
+	if _, _, err := asked(t, one, make([]byte, fleet.MaxAnswerBytes+1)); err == nil {
 		t.Error("a question may be as long as it likes")
 	}
 }
@@ -299,10 +292,10 @@ func TestManyDaemonsAreAskedInFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		daemons, size, trips int
-	}{{1000, 1000, 1 + 4*3}, {12, ask.MaxBytes, 1 + 1 + (12+2)/3 + 1}} {
+	}{{1000, 1000, 1 + 4*3}, {12, fleet.MaxAnswerBytes, 1 + 1 + (12+2)/3 + 1}} {
 		t.Run(fmt.Sprint(tc.daemons), func(t *testing.T) {
 			t.Parallel()
-			modes(t, func(t *testing.T, c *crowd) {
+			crowds(t, func(t *testing.T, c *crowd) {
 				conn, others := c.connect(), c.connect()
 				text := append([]byte{'='}, make([]byte, tc.size)...)
 				seen := &atOnce{answers: func(question string) {
