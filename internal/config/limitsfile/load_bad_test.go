@@ -40,21 +40,14 @@ var badFiles = []struct {
 }{
 	// The file as a whole.
 	{"empty", "", []string{"1:1: found an empty file; allowed: a domain, with " + domainKeys}},
-	{"only a comment", "# soon\n", []string{"1:1: found an empty file; allowed: a domain, with " + domainKeys}},
 	{"only a BOM", "\ufeff", []string{"1:1: found an empty file; allowed: a domain, with " + domainKeys}},
-	{"null", "null\n", []string{"1:1: found an empty file; allowed: a domain, with " + domainKeys}},
 	{"a list", "- domain: d\n", []string{"1:1: found a list; allowed: a domain, with " + domainKeys}},
-	{"a text", "domain", []string{`1:1: found the text "domain"; allowed: a domain, with ` + domainKeys}},
 	{"two documents", "domain: d\n---\ndomain: e\n", []string{"2:1: found a second document; allowed: one document in a file"}},
-	{"an empty second document", "domain: d\n---\n", []string{"2:1: found a second document; allowed: one document in a file"}},
 	{"trailing bytes", "domain: d\n...\n}\n", []string{"3:1: found no YAML: did not find expected <document start>"}},
-	{"trailing bracket", "{domain: d}\n}\n", []string{"2:1: found no YAML: did not find expected <document start>"}},
 	{"wrong indent", "domain: d\ndescriptors:\n  - key: a\n   value: b\n", []string{"4:4: found no YAML: did not find expected '-' indicator; allowed: as many blanks in front as the items beside it have; quotes around all of a text, and none that stays open above"}},
-	{"open list", "domain: [\n", []string{"1:9: found no YAML: did not find expected node content; allowed: a value; quotes around a text that begins with a comma or a bracket"}},
 	{"tab", "domain: d\ndescriptors:\n\t- key: k\n", []string{"3:1: found a tab in the indentation; allowed: blanks; YAML takes no tab there"}},
 	{"unknown alias", "domain: d\nalgorithm: *a\n", []string{"2:13: found no YAML: an alias without its anchor; allowed: quotes around a text that begins with *"}},
 	{"Latin-1", "domain: d\n# caf\xe9\n", []string{"2:6: found the byte 0xe9, which is not UTF-8; allowed: UTF-8"}},
-	{"UTF-16", "\xff\xfed\x00", []string{"1:1: found UTF-16; allowed: UTF-8"}},
 	{"NUL", "domain: d\x00", []string{`1:10: found the character U+0000; allowed: text; other characters stand as \x or \u escapes in double quotes`}},
 
 	// Keys.
@@ -65,20 +58,12 @@ var badFiles = []struct {
 	{"key of another level", "domain: d\nrate_limit: {}\n", []string{
 		"2:1: found rate_limit in a domain, but it belongs in a descriptor; allowed: " + domainKeys,
 	}},
-	{"numbers beside the key", limitstest.Descriptor("requests: 5"), []string{
-		"4:3: descriptors[0]: found requests in a descriptor, but it belongs in a rate_limit; allowed: " + descriptorKeys,
-	}},
-	{"a domain's key in a limit", limit("requests: 5, period: 1s, hash_tag: k"), []string{
-		"4:41: descriptors[0].rate_limit: found hash_tag in a rate_limit, but it belongs in a domain; allowed: " + limitKeys,
-	}},
 	{"duplicate key", "domain: d\ndomain: e\n", []string{"2:1: domain: found a second domain, the first is on line 1; allowed: one"}},
 	{"list as key", "domain: d\n? [a]\n: b\n", []string{"2:3: found a list as a key; allowed: " + domainKeys}},
 
 	// Domain.
 	{"no domain", "descriptors: []\n", []string{"1:1: found no domain; allowed: domain: NAME, in every file"}},
-	{"null domain", "domain:\n", []string{"1:1: found no domain; allowed: domain: NAME, in every file"}},
 	{"empty domain", "domain: ''\n", []string{"1:9: domain: found an empty text; allowed: " + names255}},
-	{"domain is a list", "domain: [d]\n", []string{"1:9: domain: found a list; allowed: " + names255}},
 	{"domain with a control character", `domain: "a\x1b[2J"`, []string{`1:9: domain: found the text "a\x1b[2J"; allowed: ` + names255}},
 	{"long domain", "domain: " + strings.Repeat("x", 256), []string{
 		`1:9: domain: found 256 bytes, "` + strings.Repeat("x", 80) + `..."; allowed: ` + names255,
@@ -89,7 +74,6 @@ var badFiles = []struct {
 	{"hash_tag is a mapping", "domain: d\nhash_tag: {key: k}\n", []string{
 		"2:11: hash_tag: found a mapping; allowed: the key of an entry of 1 to 255 bytes without control characters",
 	}},
-	{"descriptors is a mapping", "domain: d\ndescriptors: {key: k}\n", []string{"2:14: descriptors: found a mapping; allowed: a list of descriptors"}},
 
 	// Descriptors.
 	{"descriptor is null", "domain: d\ndescriptors:\n-\n", []string{"3:2: descriptors[0]: found no value; allowed: a descriptor, with " + descriptorKeys}},
@@ -103,9 +87,6 @@ var badFiles = []struct {
 	{"equal values", "domain: d\ndescriptors:\n- {key: k, value: 1}\n- {key: l, value: 1}\n- {key: k, value: '1'}\n", []string{
 		`5:3: descriptors[2]: found "k" with the value "1" again, the first is on line 3; allowed: each key with each value once in a list`,
 	}},
-	{"equal bare keys", "domain: d\ndescriptors:\n- {key: k, value: ''}\n- {key: k}\n", []string{
-		`4:3: descriptors[1]: found the key "k" again, the first is on line 3; allowed: each key with each value once in a list`,
-	}},
 	{"rate_limit beside rate_limits", "domain: d\ndescriptors:\n- key: k\n  rate_limits: [{name: a, requests: 1, period: 1s}]\n  rate_limit: {requests: 1, period: 1s}\n", []string{
 		"5:3: descriptors[0].rate_limit: found rate_limit beside rate_limits; allowed: one of them",
 	}},
@@ -115,29 +96,17 @@ var badFiles = []struct {
 
 	// Limits.
 	{"no numbers", limit("name: a"), []string{"4:15: descriptors[0].rate_limit: found no numbers; allowed: " + spellings}},
-	{"rate_limit is a number", limitstest.Descriptor("rate_limit: 5"), []string{"4:15: descriptors[0].rate_limit: found the number 5; allowed: a rate_limit, with " + limitKeys}},
 	{"requests without period", limit("requests: 5"), []string{"4:15: descriptors[0].rate_limit: found requests without period; allowed: requests with period or calendar"}},
 	{"period without requests", limit("period: 5s"), []string{"4:15: descriptors[0].rate_limit: found period without requests; allowed: requests with period or calendar"}},
 	{"requests_per_unit without unit", limit("requests_per_unit: 5"), []string{"4:15: descriptors[0].rate_limit: found requests_per_unit without unit; allowed: requests_per_unit with unit"}},
 	{"both spellings", limit("requests: 5, period: 1s, requests_per_unit: 5, unit: second"), []string{
 		"4:41: descriptors[0].rate_limit.requests_per_unit: found requests beside requests_per_unit; allowed: " + spellings,
 	}},
-	{"half of each spelling", limit("unit: second, requests: 5"), []string{
-		"4:30: descriptors[0].rate_limit.requests: found requests beside unit; allowed: " + spellings,
-	}},
 	{"calendar beside period", limit("requests: 5, period: 1d, calendar: day"), []string{
 		"4:41: descriptors[0].rate_limit.calendar: found period beside calendar; allowed: " + spellings,
 	}},
-	{"calendar beside unit", limit("calendar: day, unit: day"), []string{
-		"4:31: descriptors[0].rate_limit.unit: found calendar beside unit; allowed: " + spellings,
-	}},
 	{"hold beside calendar", limit("requests: 5, calendar: day, hold: 5s"), []string{
 		"4:44: descriptors[0].rate_limit.hold: found hold without algorithm: concurrency; allowed: hold beside algorithm: concurrency, which counts requests in flight",
-	}},
-	{"hold with time_zone and starts", limit("requests: 5, hold: 5s, time_zone: UTC, starts: 15"), []string{
-		"4:29: descriptors[0].rate_limit.hold: found hold without algorithm: concurrency; allowed: hold beside algorithm: concurrency, which counts requests in flight",
-		"4:39: descriptors[0].rate_limit.time_zone: found time_zone without calendar; allowed: it beside calendar",
-		"4:55: descriptors[0].rate_limit.starts: found starts without calendar; allowed: it beside calendar",
 	}},
 	{"calendar without requests", limit("calendar: day"), []string{"4:15: descriptors[0].rate_limit: found calendar without requests; allowed: requests with calendar"}},
 	{"calendar", limit("requests: 5, calendar: months"), []string{`4:39: descriptors[0].rate_limit.calendar: found the text "months" (month?); allowed: hour, day, week, month, quarter, year`}},
@@ -154,23 +123,14 @@ var badFiles = []struct {
 	{"a time zone that is no place", limit("requests: 5, calendar: day, time_zone: CET"), []string{
 		`4:55: descriptors[0].rate_limit.time_zone: found the text "CET"; allowed: UTC, or a place of the IANA's list; the nearest: Europe/Brussels`,
 	}},
-	{"the machine's time zone", limit("requests: 5, calendar: day, time_zone: Local"), []string{
-		`4:55: descriptors[0].rate_limit.time_zone: found the text "Local"; allowed: UTC, or a place of the IANA's list, such as Europe/Berlin`,
-	}},
 	{"a misspelt time zone", limit("requests: 5, calendar: day, time_zone: Europe/Berln"), []string{
 		`4:55: descriptors[0].rate_limit.time_zone: found the text "Europe/Berln"; allowed: UTC, or a place of the IANA's list; the nearest: Europe/Berlin`,
-	}},
-	{"a time zone that is a number", limit("requests: 5, calendar: day, time_zone: 2"), []string{
-		`4:55: descriptors[0].rate_limit.time_zone: found the text "2"; allowed: UTC, or a place of the IANA's list, such as Europe/Berlin`,
 	}},
 	{"starts of another unit", limit("requests: 5, calendar: month, starts: monday"), []string{
 		`4:54: descriptors[0].rate_limit.starts: found the text "monday", which is of a week; allowed: a day of the month, such as 15 or "15 06:00"`,
 	}},
 	{"starts of nothing", limit("requests: 5, calendar: day, starts: '24:00'"), []string{
 		`4:52: descriptors[0].rate_limit.starts: found the text "24:00"; allowed: a time, such as "06:00"`,
-	}},
-	{"starts of a day that no month has", limit("requests: 5, calendar: month, starts: 32"), []string{
-		`4:54: descriptors[0].rate_limit.starts: found the number 32; allowed: a day of the month, such as 15 or "15 06:00"`,
 	}},
 	{"all of a calendar wrong", limit("requests: x, calendar: fortnight, time_zone: [a], starts: ~"), []string{
 		`4:26: descriptors[0].rate_limit.requests: found the text "x"; allowed: ` + wholeRequests,
@@ -183,8 +143,6 @@ var badFiles = []struct {
 	}},
 	{"requests is a text", limit("requests: '5', period: 1s"), []string{`4:26: descriptors[0].rate_limit.requests: found the text "5"; allowed: ` + wholeRequests}},
 	{"requests is a fraction", limit("requests: 5.0, period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found the number 5.0; allowed: " + wholeRequests}},
-	{"requests is null", limit("requests: , period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found no value; allowed: " + wholeRequests}},
-	{"negative requests", limit("requests: -1, period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found the number -1; allowed: " + wholeRequests}},
 	{"huge requests", limit("requests_per_unit: 4503599627370497, unit: day"), []string{"4:35: descriptors[0].rate_limit.requests_per_unit: found the number 4503599627370497; allowed: " + wholeRequests}},
 	{"beyond 64 bits", limit("requests: 99999999999999999999, period: 1s"), []string{"4:26: descriptors[0].rate_limit.requests: found the number 99999999999999999999; allowed: " + wholeRequests}},
 	{"unit", limit("requests_per_unit: 1, unit: minutes"), []string{
@@ -230,12 +188,6 @@ var badFiles = []struct {
 		"4:3: descriptors[0].shadow_mode: found shadow_mode without a limit; allowed: shadow_mode beside the rate_limit, rate_limits or plans that it is for; those nested in a descriptor are not meant",
 		"6:3: descriptors[0].metadata: found metadata without a limit; allowed: metadata beside the rate_limit, rate_limits or plans that it is for; those nested in a descriptor are not meant",
 	}},
-	{"flag in a limit", limit("unit: day, shadow_mode: true"), []string{
-		"4:27: descriptors[0].rate_limit: found shadow_mode in a rate_limit, but it belongs in a descriptor; allowed: " + limitKeys,
-	}},
-	{"replaces in a descriptor", limitstest.Descriptor("replaces: [{name: a}]"), []string{
-		"4:3: descriptors[0]: found replaces in a descriptor, but it belongs in a rate_limit; allowed: " + descriptorKeys,
-	}},
 	{"flag is a number", limitstest.Descriptor("rate_limit: {unit: day}\n  detailed_metric: 1"), []string{
 		"5:20: descriptors[0].detailed_metric: found the number 1; allowed: true or false",
 	}},
@@ -247,12 +199,6 @@ var badFiles = []struct {
 	}},
 	{"replaces itself", limit("unit: day, name: a, replaces: [{name: b}, {name: a}]"), []string{
 		"4:65: descriptors[0].rate_limit.replaces[1].name: found the limit's own name; allowed: the name of another limit",
-	}},
-	{"unlimited replaces itself", limit("unlimited: true, name: a, replaces: [{name: a}]"), []string{
-		"4:60: descriptors[0].rate_limit.replaces[0].name: found the limit's own name; allowed: the name of another limit",
-	}},
-	{"replaces of a list replaces itself", limitstest.Descriptor("rate_limits: [{unit: day, name: a, replaces: [{name: b}]}, {unit: day, name: b, replaces: [{name: b}]}]"), []string{
-		"4:101: descriptors[0].rate_limits[1].replaces[0].name: found the limit's own name; allowed: the name of another limit",
 	}},
 	{"replaces names nothing", limit("unit: day, replaces: [{}, {name: }, {name: ''}, {name: [a]}, b, {nam: c}]"), []string{
 		"4:38: descriptors[0].rate_limit.replaces[0]: found no name; allowed: name: NAME, of the limit to replace",
@@ -282,7 +228,6 @@ var badFiles = []struct {
 
 	// Lists of limits.
 	{"no limits", limitstest.Descriptor("rate_limits: []"), []string{"4:16: descriptors[0].rate_limits: found an empty list; allowed: at least one limit"}},
-	{"limits is a mapping", limitstest.Descriptor("rate_limits: {}"), []string{"4:16: descriptors[0].rate_limits: found a mapping; allowed: a list of limits"}},
 	{"limits without names", limitstest.Descriptor("rate_limits: [{requests: 1, period: 1s}, {name: '', requests: 1, period: 1s}]"), []string{
 		"4:17: descriptors[0].rate_limits[0]: found no name; allowed: name: NAME, in every item of rate_limits",
 		"4:51: descriptors[0].rate_limits[1].name: found an empty text; allowed: " + names64,
@@ -299,42 +244,14 @@ var badFiles = []struct {
 	{"failure mode", limitstest.Descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure: dney"), []string{
 		`5:21: descriptors[0].on_store_failure: found the text "dney" (deny?); allowed: ` + failureModes,
 	}},
-	{"failure mode in upper case", limitstest.Descriptor("on_store_failure: ERROR\n  rate_limits: [{name: a, requests: 1, period: 1s}, {name: b, requests: 1, period: 0s}]"), []string{
-		`4:21: descriptors[0].on_store_failure: found the text "ERROR"; allowed: ` + failureModes,
-		`5:84: descriptors[0].rate_limits[1].period: found "0s"; allowed: ` + periods,
-	}},
-	{"failure mode is a boolean", limitstest.Descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure: true"), []string{
-		`5:21: descriptors[0].on_store_failure: found the text "true"; allowed: ` + failureModes,
-	}},
-	{"failure mode is a list", limitstest.Descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure: [deny]"), []string{
-		"5:21: descriptors[0].on_store_failure: found a list; allowed: " + failureModes,
-	}},
-	{"failure mode is null", limitstest.Descriptor("rate_limit: {requests: 1, period: 1s}\n  on_store_failure:"), []string{
-		"5:20: descriptors[0].on_store_failure: found no value; allowed: " + failureModes,
-	}},
 	{"failure mode without a limit", "domain: d\ndescriptors:\n- key: k\n  on_store_failure: deny\n  descriptors: [{key: l, rate_limit: {requests: 1, period: 1s}}]\n", []string{
 		"4:3: descriptors[0].on_store_failure: found on_store_failure without a limit; allowed: on_store_failure beside limits with numbers",
-	}},
-	{"failure mode beside an empty limit", limitstest.Descriptor("rate_limit:\n  on_store_failure: deny"), []string{
-		"5:3: descriptors[0].on_store_failure: found on_store_failure without a limit; allowed: on_store_failure beside limits with numbers",
 	}},
 	{"failure mode beside unlimited", limitstest.Descriptor("on_store_failure: allow\n  rate_limit: {unlimited: true}"), []string{
 		"4:3: descriptors[0].on_store_failure: found on_store_failure beside unlimited; allowed: on_store_failure beside limits with numbers",
 	}},
-	{"failure mode of a domain", "domain: d\non_store_failure: deny\n", []string{
-		"2:1: found on_store_failure in a domain, but it belongs in a descriptor; allowed: " + domainKeys,
-	}},
 	{"failure mode in a limit", limit("requests: 1, period: 1s, on_store_failure: deny"), []string{
 		"4:41: descriptors[0].rate_limit: found on_store_failure in a rate_limit, but it belongs in a descriptor; allowed: " + limitKeys,
-	}},
-	{"failure mode in an item", limitstest.Descriptor("rate_limits: [{name: a, requests: 1, period: 1s, on_store_failure: deny}]"), []string{
-		"4:52: descriptors[0].rate_limits[0]: found on_store_failure in an item of rate_limits, but it belongs in a descriptor; allowed: " + itemKeys,
-	}},
-	{"failure mode twice", limitstest.Descriptor("on_store_failure: deny\n  on_store_failure: deny\n  rate_limit: {requests: 1, period: 1s}"), []string{
-		"5:3: descriptors[0].on_store_failure: found a second on_store_failure, the first is on line 4; allowed: one",
-	}},
-	{"failure mode misspelled", limitstest.Descriptor("on_store_failures: deny"), []string{
-		`4:3: descriptors[0]: found an unknown key "on_store_failures" in a descriptor (on_store_failure?); allowed: ` + descriptorKeys,
 	}},
 
 	// Everything is told at once, without what only follows from it.
@@ -358,38 +275,18 @@ var badFiles = []struct {
 func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 	for _, c := range badFiles {
 		t.Run(c.name, func(t *testing.T) {
-			path := filetest.Write(t, t.TempDir(), "limits.yaml", c.text)
-			_, err := limitsfile.Load(path)
-			if err == nil {
-				t.Fatal("no error")
-			}
-			var errs yamlfile.Errors
-			if !errors.As(err, &errs) {
-				t.Fatalf("not Errors but %T: %v", err, err)
-			}
-			got := strings.ReplaceAll(err.Error(), path+":", "")
-			if want := strings.Join(c.want, "\n"); got != want {
-				t.Errorf("\ngot:\n%s\nwant:\n%s", got, want)
-			}
-		})
-	}
-}
-
-func TestErrorsAreTheSameWithCRLF(t *testing.T) {
-	for _, c := range badFiles {
-		t.Run(c.name, func(t *testing.T) {
-			if strings.Contains(c.text, "\x00") {
-				return
-			}
-			path := filetest.Write(t, t.TempDir(), "limits.yaml", strings.ReplaceAll(c.text, "\n", "\r\n"))
-			_, err := limitsfile.Load(path)
-			if err == nil {
-				t.Errorf("%s: no error", c.name)
-				return
-			}
-			got := strings.ReplaceAll(err.Error(), path+":", "")
-			if want := strings.Join(c.want, "\n"); got != want {
-				t.Errorf("%s\ngot:\n%s\nwant:\n%s", c.name, got, want)
+			t.Parallel()
+			for _, text := range []string{c.text, strings.ReplaceAll(c.text, "\n", "\r\n")} {
+				path := filetest.Write(t, t.TempDir(), "limits.yaml", text)
+				_, err := limitsfile.Load(path)
+				var errs yamlfile.Errors
+				if !errors.As(err, &errs) {
+					t.Fatalf("not Errors but %T: %v", err, err)
+				}
+				got := strings.ReplaceAll(err.Error(), path+":", "")
+				if want := strings.Join(c.want, "\n"); got != want {
+					t.Errorf("%q\ngot:\n%s\nwant:\n%s", text, got, want)
+				}
 			}
 		})
 	}

@@ -82,23 +82,6 @@ func TestWatchSeesEveryChangeOfAFolder(t *testing.T) {
 	wantInForce(t, l, "a4 c4")
 }
 
-func TestWatchSeesAFileComeAndGo(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "limits.yaml")
-	l := watched(t, path)
-	wantError(t, l)
-	filetest.Write(t, dir, "limits.yaml", "a") // it comes later
-	wantInForce(t, l, "a")
-	replace(t, path, "b")
-	wantInForce(t, l, "b")
-	rename(t, path, path+".old")
-	wantError(t, l)
-	wantInForce(t, l, "b")
-	filetest.Write(t, dir, "limits.yaml", "c")
-	wantInForce(t, l, "c")
-}
-
 func TestWatchSeesAPathThatComesLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,13 +6,11 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -76,162 +74,77 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 	}
 }
 
-// Setting a row changes a field that no other row changes.
-func TestTableCoversEachFieldOnce(t *testing.T) {
-	fields := map[string]string{}
+func TestTableHasEachFieldOnce(t *testing.T) {
+	var fields, names []string
+	var walk func(path string, v reflect.Type)
+	walk = func(path string, v reflect.Type) {
+		if v.Kind() != reflect.Struct || v == reflect.TypeFor[Secret]() {
+			fields = append(fields, strings.ToLower(path))
+			return
+		}
+		for i := range v.NumField() {
+			walk(strings.TrimPrefix(path+"."+v.Field(i).Name, "."), v.Field(i).Type)
+		}
+	}
+	walk("", reflect.TypeFor[Settings]())
 	for _, d := range allSettings() {
-		text := otherValue(t, d, 1)
-		if d.word == "bool" {
-			text = "true" // false would leave the field as it is
-		}
-		value, ok := d.parse(text)
-		if !ok {
-			t.Fatalf("%s: %s is no value", d.name, text)
-		}
-		s := decodeAlone(t, d.name, value)
-		var changed []string
-		walkFields(reflect.ValueOf(s), "", func(path string, v reflect.Value) {
-			if !v.IsZero() {
-				changed = append(changed, path)
-			}
-		})
-		if len(changed) != 1 || fields[changed[0]] != "" {
-			t.Errorf("%s sets %v, which %q sets too", d.name, changed, fields[changed[0]])
-		}
-		fields[changed[0]] = d.name
-		if path := strings.ToLower(strings.ReplaceAll(d.name, "_", "")); path != strings.ToLower(changed[0]) {
-			t.Errorf("%s sets the field %s", d.name, changed[0])
-		}
+		names = append(names, strings.ReplaceAll(d.name, "_", ""))
 	}
-	walkFields(reflect.ValueOf(Settings{}), "", func(path string, _ reflect.Value) {
-		if fields[path] == "" {
-			t.Errorf("the field %s is set by no setting", path)
-		}
-	})
-}
-
-// decodeAlone returns settings of which only one has a value.
-func decodeAlone(t *testing.T, name string, value any) Settings {
-	t.Helper()
-	l := &loader{all: viper.New()}
-	l.all.Set(name, value)
-	return l.decode()
-}
-
-func walkFields(v reflect.Value, path string, leaf func(string, reflect.Value)) {
-	if v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[Secret]() {
-		leaf(path, v)
-		return
-	}
-	for i := range v.NumField() {
-		walkFields(v.Field(i), strings.TrimPrefix(path+"."+v.Type().Field(i).Name, "."), leaf)
+	slices.Sort(fields)
+	slices.Sort(names)
+	if !slices.Equal(fields, names) {
+		t.Errorf("the fields are\n%q\nand the table has\n%q", fields, names)
 	}
 }
 
-// otherValue returns the i-th good value for a setting that is not its
-// default.
-func otherValue(t *testing.T, d setting, i int) string {
-	t.Helper()
-	switch {
-	case d.name == "request_memory", d.name == "memory.max_bytes":
-		return strconv.Itoa(i << 25)
-	case d.name == "redis.database", d.name == "failure.replicas":
-		return fmt.Sprint(i)
-	case d.name == "statsd.rules":
-		return fmt.Sprintf(`[{"pattern":"p%d","name":"n"}]`, i)
-	case d.name == "statsd.tags":
-		return fmt.Sprintf("k=%d", i)
-	case d.name == "statsd.interval":
-		return fmt.Sprintf("%ds", 20+i)
-	case d.name == "redis.batch.in_flight":
-		return fmt.Sprint(60 + i)
-	case d.word == "bool":
-		// Two values only: default, other, default.
-		if (d.byDefault == "true") == (i%2 == 1) {
-			return "false"
-		}
-		return "true"
-	case d.word == "integer":
-		switch d.name {
-		case "grpc.max_entries":
-			return fmt.Sprint(500 + i)
-		case "assignments.relief_times":
-			return fmt.Sprint(50 + i)
-		}
-		if n, err := strconv.Atoi(d.byDefault); err == nil && n >= 1<<20 { // bytes
-			return fmt.Sprint(n + i)
-		}
-		return fmt.Sprint(2000 + i)
-	case d.name == "redis.max_clock_skew", d.name == "api.max_settle_within", d.name == "assignments.relief_for":
-		return fmt.Sprintf("%ds", 20+i)
-	case d.word == "duration":
-		return fmt.Sprintf("%dms", 200+i)
-	case d.name == "tracing.propagators":
-		return []string{"tracecontext", "b3", "b3multi"}[i-1]
-	case d.name == "tracing.sample_ratio", d.word == "number":
-		return fmt.Sprintf("0.%d", i)
-	case d.word == "URL":
-		return fmt.Sprintf("http://collector-%d:4318", i)
-	case d.name == "limits.xds.node_metadata":
-		return fmt.Sprintf("key-%d=value", i)
-	case d.name == "limits.xds.headers":
-		return fmt.Sprintf("name-%d:value", i)
-	case d.list:
-		return fmt.Sprintf("redis-%d:6379", i)
-	case d.name == "metrics.path":
-		return fmt.Sprintf("/other-%d", i)
-	case strings.Contains(d.word, "|"):
-		var others []string
-		for _, choice := range strings.Split(d.word, "|") {
-			if choice != d.byDefault {
-				others = append(others, choice)
-			}
-		}
-		return append(others, d.byDefault)[(i-1)%(len(others)+1)]
-	case d.word == "host:port":
-		return fmt.Sprintf("127.0.0.%d:9000", i)
-	}
-	return fmt.Sprintf("other-%d", i)
-}
-
-// The test gives each setting in every set of sources, and looks which
-// one wins.
+// Each set of sources is given, one value from each.
 func TestFlagsGoBeforeVariablesBeforeTheFile(t *testing.T) {
-	for _, d := range allSettings() {
-		t.Run(d.name, func(t *testing.T) {
+	for name, values := range map[string][3]string{
+		"store":                   {"redis", "memory", "redis"},
+		"limits.watch":            {"false", "true", "false"},
+		"limits.path":             {"a", "b", "c"},
+		"limits.xds.headers":      {"a:1", "b:2", "c:3"},
+		"limits.xds.tls.enabled":  {"true", "false", "true"},
+		"redis.addresses":         {"a:1", "b:2", "c:3"},
+		"redis.password":          {"a", "b", "c"},
+		"redis.batch.size":        {"1", "2", "3"},
+		"redis.timeout":           {"1ms", "2ms", "3ms"},
+		"failure.replicas":        {"1", "auto", "3"},
+		"metrics.near_ratio":      {"0.1", "0.2", "0.3"},
+		"http.address":            {":1", "", ":3"},
+		"log.level":               {"warn", "error", "debug"},
+		"decisions.sample.denied": {"0.1", "0.2", "0.3"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			d := newLoader().lookup(name)
 			for sources := range 8 {
-				inFile, inEnv, inFlag := sources&1 != 0, sources&2 != 0, sources&4 != 0 && !d.secret
 				want, path := d.byDefault, ""
 				var environ, args []string
-				if inFile {
-					want = otherValue(t, d, 1)
-					path = settingsIn(t, inYAML(d, want))
+				if sources&1 != 0 {
+					want = values[0]
+					path = settingsIn(t, inYAML(*d, want))
 				}
-				if inEnv {
-					want = otherValue(t, d, 2)
-					environ = append(environ, "RATELIMITD_"+strings.ToUpper(strings.ReplaceAll(d.name, ".", "_"))+"="+want)
+				if sources&2 != 0 {
+					want = values[1]
+					environ = append(environ, "RATELIMITD_"+strings.ToUpper(strings.ReplaceAll(name, ".", "_"))+"="+want)
 				}
-				if inFlag {
-					want = otherValue(t, d, 3)
-					name := strings.NewReplacer(".", "-", "_", "-").Replace(d.name)
-					args = append(args, "--"+name+"="+want)
+				if sources&4 != 0 && !d.secret {
+					want = values[2]
+					args = append(args, "--"+strings.NewReplacer(".", "-", "_", "-").Replace(name)+"="+want)
 				}
-				// The loader proper: what several settings do together is not
-				// looked at here.
+				// Not Load, which also checks what several settings do together.
 				l := newLoader()
 				l.addFile(path)
 				l.addEnvironment(environ)
 				l.addFlags(flagsOf(t, args...))
-				got := l.decode()
 				if len(l.errs) != 0 || len(l.warnings) != 0 {
-					t.Fatalf("file %v, variable %v, flag %v: %v %v", inFile, inEnv, inFlag, l.errs, l.warnings)
+					t.Fatalf("sources %03b: %v %v", sources, l.errs, l.warnings)
 				}
-				value, _ := d.parse(want)
 				base := newLoader()
-				base.all.Set(d.name, value)
-				if expected := base.decode(); !reflect.DeepEqual(got, expected) {
-					t.Errorf("file %v, variable %v, flag %v:\n got %v\nwant %v", inFile, inEnv, inFlag, got, expected)
+				base.set(d, want, "")
+				if got, expected := l.decode(), base.decode(); !reflect.DeepEqual(got, expected) {
+					t.Errorf("sources %03b:\n got %v\nwant %v", sources, got, expected)
 				}
 			}
 		})
@@ -248,10 +161,7 @@ func inYAML(d setting, value string) string {
 			b.WriteByte('\n')
 		}
 	}
-	if d.name == "statsd.rules" {
-		value = "'" + value + "'" // else it is YAML's own list
-	}
-	fmt.Fprintf(&b, " %s\n", value)
+	fmt.Fprintf(&b, " %q\n", value)
 	return b.String()
 }
 
