@@ -44,10 +44,7 @@ var badMembers = []struct {
 	{"a token alone", "s3cret\n", []string{"1:1: found a text; allowed: a list, each item " + memberIs + "; [] lets nobody in"}},
 	{"tokens alone", "- s3cret\n", []string{"1:3: [0]: found a text; allowed: " + memberIs + ", with " + itemKeys}},
 	{"the token", "- {name: a, role: viewer, sha256: s3cret}\n", []string{"1:35: [0].sha256: found 6 bytes that are no SHA-256; allowed: " + digestText}},
-	{"a long token", "- {name: a, role: viewer, sha256: " + strings.Repeat("s3cret", 20) + "}\n", []string{"1:35: [0].sha256: found 120 bytes that are no SHA-256; allowed: " + digestText}},
-	{"64 other bytes", "- {name: a, role: viewer, sha256: " + strings.Repeat("s", 64) + "}\n", []string{"1:35: [0].sha256: found 64 bytes that are no SHA-256; allowed: " + digestText}},
 	{"a list of tokens", "- {name: a, role: viewer, sha256: [s3cret]}\n", []string{"1:35: [0].sha256: found a list; allowed: " + digestText}},
-	{"a null digest", "- {name: a, role: viewer, sha256: }\n", []string{"1:35: [0].sha256: found 0 bytes that are no SHA-256; allowed: " + digestText}},
 	{"nothing hashed", "- {name: a, role: viewer, sha256: " + sum("") + "}\n", []string{"1:35: [0].sha256: found the SHA-256 of nothing; allowed: that of a token"}},
 	{"an empty line hashed", "- {name: a, role: viewer, sha256: " + sum("\n") + "}\n", []string{"1:35: [0].sha256: found the SHA-256 of an empty line; allowed: that of a token"}},
 	{"no credentials", "- {name: a, role: viewer}\n", []string{"1:3: [0]: found neither sha256 nor certificate; allowed: one of them: the SHA-256 of a token, or a name in a client's certificate"}},
@@ -57,28 +54,21 @@ var badMembers = []struct {
 		"1:3: [0]: found no role; allowed: role: one of " + roles,
 	}},
 	{"another role", "- {name: a, role: operater, certificate: c}\n", []string{`1:19: [0].role: found the text "operater" (operator?); allowed: ` + roles}},
-	{"nobody", "- {name: a, role: nobody, certificate: c}\n", []string{`1:19: [0].role: found the text "nobody"; allowed: ` + roles}},
 	{"another key", "- {name: a, role: viewer, certificate: c, token: s3cret}\n", []string{`1:43: [0]: found an unknown key "token" in ` + memberIs + "; allowed: " + itemKeys}},
 	{"a token twice", "- {name: a, role: viewer, sha256: " + sum("t") + "}\n- {name: b, role: viewer, sha256: " + sum("t") + "}\n", []string{
 		"2:35: [1].sha256: found the token of line 1 again; allowed: each token once",
-	}},
-	{"a certificate twice", "- {name: a, role: viewer, certificate: A.b}\n- {name: b, role: viewer, certificate: a.B}\n", []string{
-		"2:40: [1].certificate: found the certificate of line 1 again; allowed: each once",
 	}},
 	{"a kind of certificate twice", "- {name: a, role: viewer, certificate: \"ip:::1\"}\n- {name: b, role: viewer, certificate: \"ip:0:0::1\"}\n", []string{
 		"2:40: [1].certificate: found the certificate of line 1 again; allowed: each once",
 	}},
 	{"an unknown kind", "- {name: a, role: viewer, certificate: \"cn:op.corp\"}\n", []string{`1:40: [0].certificate: found the kind "cn"; allowed: ` + kinds}},
-	{"a kind in capitals", "- {name: a, role: viewer, certificate: \"DNS:op.corp\"}\n", []string{`1:40: [0].certificate: found the kind "DNS"; allowed: ` + kinds}},
 	{"a kind alone", "- {name: a, role: viewer, certificate: \"dns:\"}\n", []string{`1:40: [0].certificate: found "dns:", which is no DNS name; allowed: dns:NAME, as dns:op.corp`}},
 	{"an address as a DNS name", "- {name: a, role: viewer, certificate: \"dns:10.0.0.1\"}\n", []string{`1:40: [0].certificate: found "dns:10.0.0.1", which is no DNS name; allowed: dns:NAME, as dns:op.corp`}},
 	{"no URI", "- {name: a, role: viewer, certificate: \"uri:op.corp\"}\n", []string{`1:40: [0].certificate: found "uri:op.corp", which is no URI; allowed: uri:URI, as uri:spiffe://corp/op`}},
-	{"no e-mail address", "- {name: a, role: viewer, certificate: \"email:op.corp\"}\n", []string{`1:40: [0].certificate: found "email:op.corp", which is no e-mail address; allowed: email:ADDRESS, as email:op@corp.example`}},
 	{"no address", "- {name: a, role: viewer, certificate: \"ip:op.corp\"}\n", []string{`1:40: [0].certificate: found "ip:op.corp", which is no IP address; allowed: ip:ADDRESS, as ip:10.0.0.1`}},
 	{"a name with two roles", "- {name: a, role: viewer, certificate: c}\n- {name: a, role: operator, certificate: d}\n", []string{
 		`2:19: [1].role: found another role of "a" than on line 1; allowed: viewer, or another name`,
 	}},
-	{"two documents", "[]\n---\n[]\n", []string{"2:1: found a second document; allowed: one document in a file"}},
 }
 
 func TestBadTokensFilesSayWhereAndShowNoToken(t *testing.T) {

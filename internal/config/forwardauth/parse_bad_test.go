@@ -39,13 +39,7 @@ var badAuths = []struct {
 	want       []string
 }{
 	{"empty", "", []string{"1:1: found an empty file; allowed: a file for forward auth, with " + authKeys}},
-	{"a list", "- a\n", []string{"1:1: found a list; allowed: a file for forward auth, with " + authKeys}},
-	{"no YAML", "endpoints: [\n", []string{"1:12: found no YAML: did not find expected node content; allowed: a value; quotes around a text that begins with a comma or a bracket"}},
-	{"two documents", goodAuth + "---\na: b\n", []string{"23:1: found a second document; allowed: one document in a file"}},
-	{"Latin-1", "# caf\xe9\n", []string{"1:6: found the byte 0xe9, which is not UTF-8; allowed: UTF-8"}},
-	{"an alias in itself", "endpoints: &a [*a]\n", []string{"1:16: found *a inside its own anchor; allowed: an alias after what it names"}},
 	{"no endpoints", "trusted_proxies: []\n", []string{"1:1: found no endpoints; allowed: endpoints: a list with at least one"}},
-	{"null endpoints", "endpoints:\n", []string{"1:11: endpoints: found no value; allowed: a list of endpoints"}},
 	{"empty endpoints", "endpoints: []\n", []string{"1:12: endpoints: found an empty list; allowed: at least one"}},
 	{"an unknown key", "endpoint: []\n", []string{
 		`1:1: found an unknown key "endpoint" in a file for forward auth (endpoints?); allowed: ` + authKeys,
@@ -56,9 +50,6 @@ var badAuths = []struct {
 	}},
 	{"a key of limits files", authEntry("key: k, value: v, requests: 5"), []string{
 		`8:26: endpoints[0].descriptors[0].entries[0]: found an unknown key "requests" in an entry; allowed: ` + authEntryKeys,
-	}},
-	{"a key twice", authEntry("key: k, key: l, value: v"), []string{
-		"8:16: endpoints[0].descriptors[0].entries[0].key: found a second key, the first is on line 8; allowed: one",
 	}},
 
 	{"networks", `trusted_proxies: [10.0.0.1/8, "::ffff:10.0.0.0/104", 0.0.0.0/0, "::/0", localhost, "fe80::1%eth0", 10.0.0.0/33, 10.0.0, [a], ""]` +
@@ -73,9 +64,6 @@ var badAuths = []struct {
 		`1:113: trusted_proxies[7]: found the text "10.0.0"; allowed: ` + network,
 		"1:121: trusted_proxies[8]: found a list; allowed: " + network,
 		`1:126: trusted_proxies[9]: found the text ""; allowed: ` + network,
-	}},
-	{"one network", "trusted_proxies: 10.0.0.0/8\nendpoints: [{name: n, proxy: caddy, domain: d, descriptors: [{entries: [{key: k, value: v}]}]}]\n", []string{
-		`1:18: trusted_proxies: found the text "10.0.0.0/8"; allowed: a list of IP addresses and networks`,
 	}},
 
 	{"an empty endpoint", "endpoints: [{}]\n", []string{
@@ -130,12 +118,6 @@ var badAuths = []struct {
 	}},
 	{"the header Host", authEntry("key: k, from: header, name: host"), []string{
 		"8:36: endpoints[0].descriptors[0].entries[0].name: found the header Host, which is that of this daemon; allowed: X-Forwarded-Host, or a name that the proxy's configuration gives it",
-	}},
-	{"no parameter", authEntry("key: k, from: query"), []string{
-		"8:7: endpoints[0].descriptors[0].entries[0]: found from: query without name; allowed: name beside it",
-	}},
-	{"no prefixes", authEntry("key: k, from: path"), []string{
-		"8:7: endpoints[0].descriptors[0].entries[0]: found from: path without prefixes; allowed: prefixes beside it",
 	}},
 	{"an empty list of prefixes", authEntry("key: k, from: path, prefixes: []"), []string{
 		"8:38: endpoints[0].descriptors[0].entries[0].prefixes: found 0 paths; allowed: 1 to 1000",
