@@ -319,15 +319,11 @@ func (p *reader) period(v yamlfile.Value) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	if d, ok := p.shared.periods[s]; ok {
-		return d, true
-	}
 	d, err := period.Parse(s)
 	if err != nil {
 		p.Bad(v, err.Error(), period.Allowed)
 		return 0, false
 	}
-	p.shared.periods[s] = d
 	return d, true
 }
 

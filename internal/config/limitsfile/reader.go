@@ -2,7 +2,6 @@ package limitsfile
 
 import (
 	"slices"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
@@ -52,8 +51,6 @@ type shared struct {
 	limits map[bucket.Spec]*bucket.Limit
 	// copies holds one copy of equal parts of rules.
 	copies *rules.Copies
-	// periods caches the periods that were read.
-	periods map[string]time.Duration
 	// strings holds one copy of each key.
 	strings map[string]string
 	// outermost holds the positions of the outermost descriptors of domains, if domains
@@ -76,7 +73,6 @@ func newShared(lenient, merges bool) *shared {
 		room:      tally.NewRoom(),
 		limits:    make(map[bucket.Spec]*bucket.Limit),
 		copies:    rules.NewCopies(),
-		periods:   make(map[string]time.Duration),
 		strings:   make(map[string]string),
 		outermost: make(map[*rules.Node]outermost),
 	}
