@@ -34,6 +34,7 @@ func (p *parts) newServer(s settings.Settings) (*server.Server, error) {
 	options.GRPC.TLS, options.HTTP.TLS, options.Admin.TLS = grpcTLS, httpTLS, adminTLS
 	options.Statsd = stats
 	options.Hits = decide.HitCounting{On: s.Metrics.Names == settings.NamesEnvoyproxy || stats.Sender != nil, NearRatio: s.Metrics.NearRatio}
+	options.MaxRules = s.Metrics.MaxRules
 	if p.limits.xds != nil {
 		options.LimitsStatus = p.limits.xds.WriteStatus
 	}

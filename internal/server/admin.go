@@ -108,7 +108,7 @@ func (s *Server) adminHandler() http.Handler {
 		}
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "OK") })
-	mux.Handle("GET /metrics", s.metricsPage())
+	mux.Handle("GET /metrics", s.scrape)
 	mux.Handle("GET /rlconfig", s.places.tables.Bound(http.HandlerFunc(s.getRules)))
 	if s.options.HTTP.Auth != nil {
 		mux.Handle("GET /authconfig", s.places.tables.Bound(http.HandlerFunc(s.getAuth)))
@@ -150,7 +150,7 @@ func (s *Server) checkPage(r *http.Request) error {
 func (s *Server) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	if path := s.options.Admin.MetricsPath; path != "" {
-		mux.Handle("GET "+path, s.metricsPage())
+		mux.Handle("GET "+path, s.scrape)
 	}
 	return s.panics.Recovering(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.isLoopback("metrics") {

@@ -13,9 +13,7 @@ import (
 )
 
 const (
-	// pagesAtATime bounds the pages of each kind that are made at the same time. Metrics,
-	// over both ports: each page takes a core for about a second if callers filled all
-	// values that are counted. Several Prometheus servers need not wait.
+	// pagesAtATime bounds the pages of each kind that are made at the same time.
 	pagesAtATime = 4
 	// pageWait is as long as Prometheus waits by default.
 	pageWait = 10 * time.Second
@@ -28,14 +26,13 @@ const (
 	// that were replaced meanwhile.
 	pageLongest = time.Minute
 
-	// What pages take while they are made, in bytes. Metrics: the buffers of gzip, and
-	// what the client library gathers. Tables are written line by line. Profiles: the
-	// stacks of many goroutines.
-	metricsCost, tableCost, profileCost = 2 << 20, 128 << 10, 4 << 20
+	// What pages take while they are made, in bytes. Tables are written line by line.
+	// Profiles: the stacks of many goroutines.
+	tableCost, profileCost = 128 << 10, 4 << 20
 )
 
 // pagePlaces has the places of pages that are being written.
-type pagePlaces struct{ metrics, tables, profiles *pages.Places }
+type pagePlaces struct{ tables, profiles *pages.Places }
 
 // newPagePlaces returns places whose pages are charged by a function, in bytes.
 func newPagePlaces(charge func(bytes int64)) pagePlaces {
@@ -46,7 +43,6 @@ func newPagePlaces(charge func(bytes int64)) pagePlaces {
 		}
 	}
 	return pagePlaces{
-		metrics:  places(metricsCost, pageLongest),
 		tables:   places(tableCost, pageLongest),
 		profiles: places(profileCost, 0), // they take as long as their request says
 	}

@@ -17,12 +17,11 @@ import (
 )
 
 // envoyproxyMetrics are the metrics by the names of envoyproxy/ratelimit that are counted
-// while a request is answered, and hitSeries. Their names, counters without _total among
+// while a request is answered. Their names, counters without _total among
 // them, are what dashboards ask for.
 type envoyproxyMetrics struct {
 	methods map[string]answeredMethod // by the full name
 	errors  *endpoint.ErrorCounts
-	hits    *hitSeries
 }
 
 // answeredMethod is what is known of the answers of a gRPC method.
@@ -61,7 +60,6 @@ func newEnvoyproxyMetrics(registry *prometheus.Registry, live *rules.Live) *envo
 			healthpb.Health_Check_FullMethodName:                  method("Check"),
 		},
 		errors: &endpoint.ErrorCounts{Store: errors.WithLabelValues("redis_error"), Other: errors.WithLabelValues("service_error")},
-		hits:   newHitSeries(live),
 	}
 }
 

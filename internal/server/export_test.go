@@ -26,6 +26,6 @@ func (s *Server) BreakPorts() { s.closeListeners() }
 
 // SendsCounts returns what sends counts to the statsd server once.
 func (s *Server) SendsCounts() func(context.Context) {
-	counts := newStatsdCounts(s.options.Live, s.envoyproxy)
+	counts := newStatsdCounts(s.options.Live, s.rules.maxRules, s.envoyproxy)
 	return func(ctx context.Context) { s.options.Statsd.Sender.Send(ctx, counts.all()) }
 }

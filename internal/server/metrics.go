@@ -1,46 +1,40 @@
 package server
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/durations"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
 // metrics are the counters that requests update. Nothing is looked up by name or
 // allocated for that; rules have counters of their own.
 type metrics struct {
 	calls, adminCalls *prometheus.CounterVec
-	durations         *durations.Family
+	durations         *prometheus.HistogramVec
 	panics, cut       prometheus.Counter
 	ownLimits         decide.Results
 	settlements       *decide.SettlementCounts
-	unknownDomains    *atomic.Uint64
 }
 
 // newMetrics registers all metrics of the server.
-func newMetrics(registry *prometheus.Registry, limits *limitsCollector, ready *readiness) *metrics {
+func newMetrics(registry *prometheus.Registry, ready *readiness) *metrics {
 	factory := promauto.With(registry)
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_serving",
 		Help: "1 while the health check says SERVING, else 0.",
 	}, func() float64 { return oneIf(ready.isServing()) })
-	took := durations.New("ratelimitd_request_duration_seconds",
-		"From the first byte of a request that the API reads to its answer, by the API and port.", "api")
-	registry.MustRegister(limits, took)
 	return &metrics{
-		unknownDomains: &limits.unknownDomains,
 		calls: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_requests_total",
 			Help: "Requests, by the API and port they came through, the gRPC code of their answer, and what came of them: OK is allowed, denied, peeked, given_back or settled, any other code is error.",
 		}, []string{"api", "code", "outcome"}),
-		durations: took,
+		durations: factory.NewHistogramVec(endpoint.DurationOpts("ratelimitd_request_duration_seconds",
+			"From the first byte of a request that the API reads to its answer, by the API and port."), []string{"api"}),
 		adminCalls: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "ratelimitd_admin_requests_total",
 			Help: "Requests of the admin API, by the method of ratelimit.admin.v1 and the gRPC code of their answer.",
@@ -100,22 +94,46 @@ func showTops(registry *prometheus.Registry, tops decide.Tops) {
 	}, func() float64 { return float64(tops.Budget.Held()) })
 }
 
-// showAuth registers the metrics of the file for forward auth.
-func showAuth(registry *prometheus.Registry, live *forwardauth.Live) {
+// showLimits registers the metrics of loads of the limits files.
+func showLimits(registry *prometheus.Registry, live *rules.Live) {
+	showReloads(registry, "limits", "the limits files", live.Status)
 	factory := promauto.With(registry)
-	reloads := func(result string, count func(reload.Status) int) {
-		factory.NewCounterFunc(prometheus.CounterOpts{
-			Name:        "ratelimitd_auth_reloads_total",
-			Help:        "Loads of the file for forward auth, that at start included. One that ends as the one before did is not counted.",
-			ConstLabels: prometheus.Labels{"result": result},
-		}, func() float64 { return float64(count(live.Status())) })
-	}
-	reloads("success", func(s reload.Status) int { return s.Succeeded })
-	reloads("failure", func(s reload.Status) int { return s.Failed })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "ratelimitd_auth_last_reload_successful",
-		Help: "1 if the file for forward auth, as it is, is in force; 0 while it has errors and an older one stays in force.",
-	}, func() float64 { return oneIf(live.Status().LastError == nil) })
+		Name: "ratelimitd_limits_last_reload_success_timestamp_seconds",
+		Help: "When the limits files were last loaded without an error; 0 before the first.",
+	}, func() float64 {
+		if st := live.Status(); st.Succeeded > 0 {
+			return float64(st.SucceededAt.UnixMilli()) / 1000
+		}
+		return 0
+	})
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_limits_rules",
+		Help: "Rules in force, in all domains.",
+	}, func() float64 {
+		if set := live.Rules(); set != nil {
+			return float64(set.Count())
+		}
+		return 0
+	})
+}
+
+// showReloads registers the metrics of loads of some files.
+func showReloads(registry *prometheus.Registry, name, files string, status func() reload.Status) {
+	factory := promauto.With(registry)
+	loads := func(result string, count func(reload.Status) int) {
+		factory.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "ratelimitd_" + name + "_reloads_total",
+			Help:        "Loads of " + files + ", that at start included. One with the same content or the same errors as the one before is not counted.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(count(status())) })
+	}
+	loads("success", func(s reload.Status) int { return s.Succeeded })
+	loads("failure", func(s reload.Status) int { return s.Failed })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_" + name + "_last_reload_successful",
+		Help: "1 if the current content of " + files + " is in force; 0 while it has errors and older content stays in force.",
+	}, func() float64 { return oneIf(status().LastError == nil) })
 }
 
 func oneIf(yes bool) float64 {

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,52 +96,43 @@ func escaped(value string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(value)
 }
 
-// slowCollector counts how many scrapes it serves at a time. None ends before there are
-// as many as are wanted.
-type slowCollector struct {
-	wanted   int64
-	reached  chan struct{}
-	reach    sync.Once
-	now, max atomic.Int64
+// waitingCollector blocks scrapes until it is released.
+type waitingCollector struct{ collecting, release chan struct{} }
+
+func (waitingCollector) Describe(chan<- *prometheus.Desc) {}
+
+func (c waitingCollector) Collect(chan<- prometheus.Metric) {
+	c.collecting <- struct{}{}
+	<-c.release
 }
 
-func (*slowCollector) Describe(chan<- *prometheus.Desc) {}
-
-func (c *slowCollector) Collect(chan<- prometheus.Metric) {
-	n := c.now.Add(1)
-	for was := c.max.Load(); n > was && !c.max.CompareAndSwap(was, n); was = c.max.Load() {
-	}
-	if n == c.wanted {
-		c.reach.Do(func() { close(c.reached) })
-	}
-	select {
-	case <-c.reached:
-	case <-time.After(servertest.Patience):
-	}
-	time.Sleep(20 * time.Millisecond) // for one too many
-	c.now.Add(-1)
-}
-
-// A page takes a core while it is made, so that many at a time would leave none.
+// A page takes memory and a core while it is made, so that many at a time would leave none.
 func TestFewPagesOfMetricsAreMadeAtATime(t *testing.T) {
 	t.Parallel()
-	slow := &slowCollector{wanted: 4, reached: make(chan struct{})}
-	s := portless(t, servertest.OneLimit, func(o *server.Options) { o.Metrics.MustRegister(slow) })
-	pages := s.Admin()
+	const atATime = 4
+	waiting := waitingCollector{make(chan struct{}), make(chan struct{})}
+	pages := portless(t, servertest.OneLimit, func(o *server.Options) { o.Metrics.MustRegister(waiting) }).Admin()
+	scrape := func() int {
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return w.Code
+	}
 	var all sync.WaitGroup
-	for range 10 {
+	for range atATime {
 		all.Go(func() {
-			w := httptest.NewRecorder()
-			pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-			if w.Code != http.StatusOK {
-				t.Errorf("%d %s", w.Code, w.Body)
+			if code := scrape(); code != http.StatusOK {
+				t.Errorf("one of the first: %d", code)
 			}
 		})
+		servertest.Within(t, "a scrape", waiting.collecting)
 	}
+	for range 3 {
+		if code := scrape(); code != http.StatusServiceUnavailable {
+			t.Errorf("one too many: %d", code)
+		}
+	}
+	close(waiting.release)
 	all.Wait()
-	if n := slow.max.Load(); n != slow.wanted {
-		t.Errorf("%d are made at a time, want %d", n, slow.wanted)
-	}
 }
 
 // What a caller sends as a value is one label on one line, or among the others.

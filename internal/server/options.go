@@ -39,6 +39,8 @@ type Options struct {
 	Hits decide.HitCounting
 	// Statsd gets what is counted by these names.
 	Statsd Statsd
+	// MaxRules is how many rules have series of their own in metrics; 0 is 5,000.
+	MaxRules int
 	// Tops says whether rules keep the subjects that had the most.
 	Tops decide.Tops
 	// Live has the rules. While it has none, no request is answered, and unless
@@ -81,6 +83,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Health.Lacks == nil {
 		o.Health.Lacks = func() error { return nil }
+	}
+	if o.MaxRules == 0 {
+		o.MaxRules = defaultMaxRules
 	}
 	if o.Requests.Memory == 0 {
 		o.Requests.Memory = defaultMemory

@@ -45,7 +45,8 @@ type Server struct {
 	memory  *accounts.Memory
 	// envoyproxy is nil unless metrics by its names are asked for.
 	envoyproxy *envoyproxyMetrics
-	limits     *limitsCollector
+	rules      *ruleMetrics
+	scrape     http.Handler // the page of metrics
 
 	viaGRPC, viaHTTP *envoyrls.API
 	apiGRPC, apiHTTP *takeapi.API
@@ -78,8 +79,10 @@ const (
 func New(o Options) (*Server, error) {
 	o.setDefaults()
 	s := &Server{options: o, log: o.Log, started: o.Now(), ready: newReadiness(), watches: newWatches(), listeners: make(map[string]net.Listener)}
-	s.limits = newLimitsCollector(o.Live)
-	m := newMetrics(o.Metrics, s.limits, s.ready)
+	s.rules = &ruleMetrics{live: o.Live, maxRules: o.MaxRules, showsHits: o.Hits.On && !o.Statsd.Alone}
+	s.scrape = s.metricsPage()
+	m := newMetrics(o.Metrics, s.ready)
+	showLimits(o.Metrics, o.Live)
 	s.memory = accounts.New(o.Requests.Memory, m.cut.Inc)
 	s.places = newPagePlaces(s.memory.Add)
 	showMemory(o.Metrics, s.memory)
@@ -87,14 +90,14 @@ func New(o Options) (*Server, error) {
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	s.decider = decide.New(decide.Options{
 		Live: o.Live, Store: o.Store, Many: o.Many, Refuses: o.Health.Refuses, Loading: o.Health.Loading, Modes: o.Modes, Bounds: o.Requests.Bounds,
-		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: m.unknownDomains, OwnLimits: m.ownLimits, Settlements: m.settlements, Hits: o.Hits, Tops: o.Tops,
+		Assigned: o.Assigned, Now: func() int64 { return o.Now().UnixMicro() }, UnknownDomains: &s.rules.unknownDomains, OwnLimits: m.ownLimits, Settlements: m.settlements, Hits: o.Hits, Tops: o.Tops,
 	})
 	failures := endpoint.NewFailureLog(o.Log, o.Now)
 	newEndpoint := func(name string) *endpoint.Endpoint {
 		return &endpoint.Endpoint{
 			Name: name, Recorder: o.Recorder, Decider: s.decider, Bounds: o.Requests.Bounds, Refunds: o.Requests.Refunds, Callers: o.Requests.Callers, RemoteStore: o.RemoteStore,
 			Failures: failures, Panics: s.panics, Requests: endpoint.NewRequestCounts(m.calls, name),
-			Durations: m.durations.Histogram(name),
+			Durations: m.durations.WithLabelValues(name).(prometheus.Histogram),
 			Headers:   &s.options.Responses.Headers, Tracer: o.Tracer,
 		}
 	}
@@ -112,7 +115,7 @@ func New(o Options) (*Server, error) {
 	s.apiHTTP = takeapi.New(newEndpoint("api_http"))
 	if o.HTTP.Auth != nil {
 		s.viaAuth = authapi.New(newEndpoint("auth"), o.HTTP.Auth)
-		showAuth(o.Metrics, o.HTTP.Auth)
+		showReloads(o.Metrics, "auth", "the file for forward auth", o.HTTP.Auth.Status)
 	}
 	if err := s.listen(); err != nil {
 		s.closeListeners()

@@ -28,18 +28,16 @@ type Statsd struct {
 // looks at what is counted for the page of metrics. For each rule in use, and each
 // value that one counts by itself, it holds some 100 bytes.
 type statsdCounts struct {
-	walk hitWalk
-	live *rules.Live
+	live     *rules.Live
+	maxRules int
 	// sent is how many of the hits were sent. What rules that a reload dropped had
 	// counted since then is not sent.
 	sent  map[*tally.Counts]*sentHits
 	fixed []fixedCount
 }
 
-// sentHits are the parts of hits in the order of hitNames.
-type sentHits [5]uint64
-
-var hitNames = [...]string{"total_hits", "within_limit", "over_limit", "near_limit", "shadow_mode"}
+// sentHits are the parts of hits in the order of hitCounters.
+type sentHits [len(hitCounters)]uint64
 
 // fixedCount is a count whose name does not depend on the rules.
 type fixedCount struct {
@@ -48,8 +46,8 @@ type fixedCount struct {
 	sent  *uint64
 }
 
-func newStatsdCounts(live *rules.Live, m *envoyproxyMetrics) *statsdCounts {
-	c := &statsdCounts{live: live, sent: make(map[*tally.Counts]*sentHits)}
+func newStatsdCounts(live *rules.Live, maxRules int, m *envoyproxyMetrics) *statsdCounts {
+	c := &statsdCounts{live: live, maxRules: maxRules, sent: make(map[*tally.Counts]*sentHits)}
 	add := func(name string, total func() uint64) {
 		c.fixed = append(c.fixed, fixedCount{name: name, total: total, sent: new(uint64)})
 	}
@@ -88,38 +86,35 @@ func (c *statsdCounts) all() iter.Seq[statsd.Count] {
 
 // hits yields the counts of the rules in force.
 func (c *statsdCounts) hits(yield func(statsd.Count) bool) {
-	c.walk.domains = nil
-	if rules := c.live.Rules(); rules != nil {
-		c.walk.domains = rules.Domains()
+	set := c.live.Rules()
+	if set == nil {
+		return
 	}
 	before := c.sent
 	c.sent = make(map[*tally.Counts]*sentHits, len(before))
-	var name []byte
-	goOn := true
-	c.walk.each(func(by *tally.Counts) bool {
-		sent := before[by]
+	hasEnded := false // what was sent of the counts that follow is kept
+	eachHits(set.Domains(), c.maxRules, func(labels hitLabels, counts *tally.Counts) {
+		sent := before[counts]
 		if sent == nil {
 			sent = new(sentHits)
 		}
-		c.sent[by] = sent
-		if !goOn {
-			return true // what was sent of the others stays known
+		c.sent[counts] = sent
+		if hasEnded {
+			return
 		}
-		name = append(name[:0], "ratelimit.service.rate_limit"...)
-		for _, label := range c.walk.labels {
-			if len(label) > 0 {
-				name = append(append(name, '.'), label...)
+		name := "ratelimit.service.rate_limit"
+		for _, label := range labels {
+			if label != "" {
+				name += "." + label
 			}
 		}
-		h := by.Hits()
-		begin := len(name)
-		for i, total := range [...]uint64{h.Total(), h.Within, h.Over, h.Near, h.Shadowed} {
-			name = append(append(name[:begin], '.'), hitNames[i]...)
-			if goOn = goOn && yield(statsd.Count{Name: name, Total: total, Sent: &sent[i]}); !goOn {
-				break
+		h := counts.Hits()
+		for i, counter := range hitCounters {
+			if !yield(statsd.Count{Name: []byte(name + "." + counter.name), Total: counter.of(h), Sent: &sent[i]}) {
+				hasEnded = true
+				return
 			}
 		}
-		return true
 	})
 }
 
@@ -129,7 +124,7 @@ func (s *Server) sendCounts(ctx context.Context) {
 	if o.Sender == nil {
 		return
 	}
-	counts := newStatsdCounts(s.options.Live, s.envoyproxy)
+	counts := newStatsdCounts(s.options.Live, s.rules.maxRules, s.envoyproxy)
 	tick := time.NewTicker(o.Every)
 	defer tick.Stop()
 	for {

@@ -263,6 +263,8 @@ type Metrics struct {
 	Names MetricNames
 	// NearRatio is the part of a limit, 0 to 1, above which a hit is near the limit.
 	NearRatio float32
+	// MaxRules is how many rules have series of their own.
+	MaxRules int
 	// Address is host:port; empty means off.
 	Address string
 	// Path is the path of the metrics there; it begins with a slash.

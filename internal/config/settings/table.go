@@ -160,6 +160,7 @@ func sections() []section {
 			{"metrics.path", urlPathKind, "/metrics", "path of the metrics there"},
 			{"metrics.names", choices(NamesRatelimitd, NamesEnvoyproxy), "ratelimitd", "envoyproxy's names too"},
 			{"metrics.near_ratio", ratios(", such as 0.8"), "0.8", "part of a limit that counts as near"},
+			{"metrics.max_rules", integers(1, 100_000), "5000", "rules with series of their own"},
 		}},
 		{"Who had the most", []setting{
 			{"top.subjects", choices(TopDenied, TopAll, TopOff), "denied", "whose subjects are kept for top"},

@@ -90,3 +90,14 @@ func (r *RequestCounts) Failed(code codes.Code) {
 	}
 	r.failed[code].Inc()
 }
+
+// DurationOpts returns the options of a histogram of how long requests took, in seconds. Its
+// native buckets each end at most 10% above the one before.
+func DurationOpts(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help,
+		Buckets:                      []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1},
+		NativeHistogramBucketFactor:  1.1,
+		NativeHistogramZeroThreshold: 1e-6,
+	}
+}

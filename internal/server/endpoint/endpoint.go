@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
-	"github.com/ratelimitd/ratelimitd/internal/server/durations"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
@@ -33,7 +33,7 @@ type Endpoint struct {
 	Panics      *PanicLog
 	Requests    *RequestCounts
 	// Durations are how long requests took.
-	Durations *durations.Histogram
+	Durations prometheus.Histogram
 	// Errors, if set, count requests that failed.
 	Errors *ErrorCounts
 	// Headers configures the response headers about limits.
@@ -85,7 +85,10 @@ func (n *Answers) End() {
 		}
 	}
 	if all > 0 {
-		n.Durations.ObserveMany(n.Decider.Clock()-n.began, all)
+		took := (n.Decider.Clock() - n.began).Seconds()
+		for range all {
+			n.Durations.Observe(took)
+		}
 	}
 }
 
@@ -172,7 +175,7 @@ func (e *Endpoint) end(ctx context.Context, a *answer, err error) error {
 func (n *Answers) add(a *answer) {
 	switch {
 	case a.span != nil:
-		n.Durations.ObserveTraced(n.Decider.Clock()-a.call.Began, a.span.TraceID())
+		n.Durations.(prometheus.ExemplarObserver).ObserveWithExemplar((n.Decider.Clock() - a.call.Began).Seconds(), prometheus.Labels{"trace_id": a.span.TraceID()})
 		if a.code == codes.OK {
 			n.Requests.Answered(a.result, 1)
 		} else {

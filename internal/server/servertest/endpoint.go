@@ -10,7 +10,6 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/server"
-	"github.com/ratelimitd/ratelimitd/internal/server/durations"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/envoyrls"
 )
@@ -34,7 +33,7 @@ func NewEndpoint(o server.Options, name string) *endpoint.Endpoint {
 		Failures:  endpoint.NewFailureLog(o.Log, o.Now),
 		Panics:    endpoint.NewPanicLog(o.Log, o.Now, counters().WithLabelValues()),
 		Requests:  endpoint.NewRequestCounts(counters("api", "code", "outcome"), name),
-		Durations: durations.New("test", "", "api").Histogram(name),
+		Durations: prometheus.NewHistogram(endpoint.DurationOpts("test", "")),
 		Headers:   &o.Responses.Headers,
 		Tracer:    o.Tracer,
 		Recorder:  o.Recorder,

@@ -36,6 +36,7 @@ type RuleCounts struct {
 	rest    atomic.Pointer[Counts] // for all values that are not kept; nil before the first
 	isShort atomic.Bool            // whether a value found no place since dropIdle last looked
 	lookAt  time.Duration          // when it looks next; used only by ticks
+	place   place
 	// room is for the values of all rules. It is nil once the rule is gone: from then on
 	// only requests that began with it are counted, and they are few.
 	room *Room
@@ -63,6 +64,31 @@ func (r *RuleCounts) GoOn(limits *[]*bucket.Limit) {
 	defer r.mu.Unlock()
 	r.inForce = limits
 	r.keepLimits()
+}
+
+// place is whether a rule has metrics of its own.
+type place uint8
+
+const (
+	undecided place = iota
+	own
+	shared
+)
+
+// HasOwnMetrics reports whether the rule has metrics of its own, or shares some with
+// others. The first maxRules rules to be asked about have their own. The answer stays the
+// same while the rule exists, so no count moves from one metric to another.
+func (r *RuleCounts) HasOwnMetrics(maxRules int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.place == undecided {
+		r.place = shared
+		if r.room != nil && r.room.rules.Load() < int64(maxRules) {
+			r.room.rules.Add(1)
+			r.place = own
+		}
+	}
+	return r.place == own
 }
 
 // Enter makes the counts share a room, and reports whether they already did. It is called
@@ -94,6 +120,9 @@ func (r *RuleCounts) Leave() {
 		return
 	}
 	r.room.taken.Add(int64(-len(r.values)))
+	if r.place == own {
+		r.room.rules.Add(-1)
+	}
 	r.room = nil
 	r.closeTops()
 }

@@ -12,8 +12,8 @@ const (
 	// MaxRuleValues bounds the individually counted values of a rule.
 	MaxRuleValues = 1000
 	// MaxCountedValues bounds those of all rules: callers choose the values, and each
-	// takes memory and a place in every scrape.
-	MaxCountedValues = 50_000
+	// takes memory, and more of it during a scrape.
+	MaxCountedValues = 10_000
 	// MaxValueBytes is the length of the longest value that is counted individually.
 	MaxValueBytes = 256
 	// RestOfValues stands for the values that are not counted individually. It is not
@@ -26,8 +26,12 @@ const (
 // stay once they have a place. top finds the most frequent of all.
 const idleAfter = 10 * time.Minute
 
-// Room bounds the individually counted values of all rules.
-type Room struct{ taken atomic.Int64 }
+// Room bounds what all rules have in metrics. Its methods, and those of RuleCounts that use
+// it, may be called concurrently.
+type Room struct {
+	taken atomic.Int64 // individually counted values
+	rules atomic.Int64 // rules with metrics of their own
+}
 
 // NewRoom returns an empty Room.
 func NewRoom() *Room { return new(Room) }
@@ -139,24 +143,20 @@ type ValueCounts struct {
 }
 
 // Values returns the counts of all values seen, sorted by value, with the rest last.
-func (r *RuleCounts) Values() []ValueCounts { return r.AppendValues(nil) }
-
-// AppendValues appends them to dst.
-func (r *RuleCounts) AppendValues(dst []ValueCounts) []ValueCounts {
+func (r *RuleCounts) Values() []ValueCounts {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	rest := r.rest.Load()
 	if len(r.values) == 0 && rest == nil {
-		return dst // as for most rules
+		return nil // as for most rules
 	}
-	begin := len(dst)
-	dst = slices.Grow(dst, len(r.values)+1)
+	all := make([]ValueCounts, 0, len(r.values)+1)
 	for value, c := range r.values {
-		dst = append(dst, ValueCounts{value, &c.Counts})
+		all = append(all, ValueCounts{value, &c.Counts})
 	}
-	slices.SortFunc(dst[begin:], func(a, b ValueCounts) int { return strings.Compare(a.Value, b.Value) })
+	slices.SortFunc(all, func(a, b ValueCounts) int { return strings.Compare(a.Value, b.Value) })
 	if rest != nil {
-		dst = append(dst, ValueCounts{RestOfValues, rest})
+		all = append(all, ValueCounts{RestOfValues, rest})
 	}
-	return dst
+	return all
 }
