@@ -280,16 +280,13 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 func (s *Server) tickRules(ctx context.Context) {
 	tick := time.NewTicker(tally.TickEvery)
 	defer tick.Stop()
-	shared := sharedHolders{log: s.log}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			if rules := s.options.Live.Rules(); rules != nil {
-				now := s.decider.Clock()
-				rules.Tick(now)
-				shared.look(rules, now)
+				rules.Tick(s.decider.Clock())
 			}
 		}
 	}

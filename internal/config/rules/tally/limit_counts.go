@@ -72,33 +72,6 @@ func (c *LimitCounts) Holders() *HolderCounts {
 	return c.holders.Load()
 }
 
-// HolderSums are counts at some time.
-type HolderSums struct{ Takes, Soon uint64 }
-
-// HolderSums returns the takes that were charged, and how many of them renewed soon.
-func (c *LimitCounts) HolderSums() HolderSums {
-	takes := c.Decisions(LimitAllowed) + c.Decisions(LimitNear)
-	return HolderSums{Takes: takes, Soon: c.Holders().RenewedSoon.Load()}
-}
-
-const (
-	// fewTakes is how many takes say nothing about their holders.
-	fewTakes = 100
-	// nearlyAll is a percentage.
-	nearlyAll = 90
-)
-
-// SharedHolder returns how many of how many takes since others renewed soon, if these are
-// nearly all, and 0 and 0 if not.
-func (c *LimitCounts) SharedHolder(since HolderSums) (renewed, takes uint64) {
-	now := c.HolderSums()
-	renewed, takes = now.Soon-since.Soon, now.Takes-since.Takes
-	if takes < fewTakes || renewed*100 < takes*nearlyAll {
-		return 0, 0
-	}
-	return renewed, takes
-}
-
 // HasHolders reports whether any holder was counted.
 func (c *LimitCounts) HasHolders() bool { return c.holders.Load() != nil }
 
