@@ -120,7 +120,7 @@ func (p *rulePage) addDomain(d *rules.Domain, isOther bool) {
 	for _, rule := range d.Rules() {
 		values := rule.Counts.Values()
 		limits := rule.Counts.Limits()
-		if rule.Counts.IsZero() && len(values) == 0 && len(limits) == 0 {
+		if rule.Counts.Total() == 0 && len(values) == 0 && len(limits) == 0 {
 			continue
 		}
 		if rule.Counts.HasOwnMetrics(p.maxRules) {
@@ -184,7 +184,7 @@ func (p *rulePage) addOthers() {
 // rule, unless all are 0: allowed and denied always, so that each first event is an
 // increase, and for a rule in shadow mode shadowed too.
 func eachResult(counts *tally.Counts, inShadow bool, add func(result string, n uint64)) {
-	if counts.IsZero() {
+	if counts.Total() == 0 {
 		return
 	}
 	for _, r := range [...]tally.Result{tally.Allowed, tally.Denied, tally.Shadowed, tally.Peeked} {

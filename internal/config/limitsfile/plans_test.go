@@ -142,7 +142,9 @@ func TestPlansKeepTheirCounts(t *testing.T) {
 	rule := reload(plans(free+", "+pro, "free")).Match(limitstest.Entries("a=x"))
 	d := live.Rules().Domain("d")
 	rule.Plans.Plan("pro").Count(tally.Denied, limitstest.Entries("a=x"))
-	d.WithoutRule.Denied.Add(3)
+	for range 3 {
+		d.WithoutRule.Add(tally.Denied)
+	}
 	for _, c := range []struct {
 		name, text string
 		since      int64 // of pro

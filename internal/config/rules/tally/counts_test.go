@@ -27,7 +27,7 @@ func TestValuesOfARuleAreBounded(t *testing.T) {
 		}
 	}
 	count("")
-	if n := rule.Counts.Denied.Load(); n != 1 {
+	if n := rule.Counts.Of(tally.Denied); n != 1 {
 		t.Errorf("%d without a value", n)
 	}
 	sum := uint64(0)

@@ -32,11 +32,3 @@ func TestHitsOfManyCallersAddUp(t *testing.T) {
 		t.Errorf("twice %+v is %+v", one, sum)
 	}
 }
-
-func TestHitsAreAddedWithoutAllocation(t *testing.T) {
-	var c tally.Counts
-	c.AddHits(tally.Hits{Within: 1})
-	if n := testing.AllocsPerRun(100, func() { c.AddHits(tally.Hits{Within: 1, Near: 1}) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}

@@ -57,11 +57,6 @@ type keptValue struct {
 	seen uint64
 }
 
-// total returns how many descriptors were counted.
-func (c *Counts) total() uint64 {
-	return c.Allowed.Load() + c.Denied.Load() + c.Shadowed.Load() + c.Peeked.Load()
-}
-
 // Value returns the counts of a value. If the value is too long, or there is no room for
 // it, they are those of the rest.
 func (r *RuleCounts) Value(value []byte) *Counts {
@@ -99,7 +94,7 @@ func (r *RuleCounts) dropIdle(now time.Duration) {
 	defer r.mu.Unlock()
 	isShort := r.isShort.Swap(false) || r.room.isFull()
 	for value, c := range r.values {
-		total := c.total()
+		total := c.Total()
 		if isShort && total == c.seen && r.room != nil {
 			delete(r.values, value)
 			r.room.taken.Add(-1)
