@@ -2,12 +2,8 @@ package server_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -74,42 +70,4 @@ func recordingToFile(b *testing.B, change ...func(*record.Options)) func(*server
 	}
 	b.Cleanup(f.Close)
 	return servertest.Recording(f, change...)
-}
-
-// BenchmarkScrape makes the page of metrics with 100,000 rules: with none of them
-// counted, with all, and with all by the names of envoyproxy/ratelimit too.
-func BenchmarkScrape(b *testing.B) {
-	var limits strings.Builder
-	limits.WriteString("domain: api\ndescriptors:\n")
-	const rules = 100_000
-	for i := range rules {
-		fmt.Fprintf(&limits, "- {key: user, value: u%d, rate_limit: {requests: 1, period: 1h}}\n", i)
-	}
-	for _, c := range []struct {
-		name   string
-		used   int
-		change []func(*server.Options)
-	}{
-		{"used=0", 0, nil},
-		{"used=100000", rules, nil},
-		{"used=100000,names=envoyproxy", rules, []func(*server.Options){likeEnvoyproxy}},
-	} {
-		s := portless(b, limits.String(), c.change...)
-		for i := range c.used {
-			if _, err := s.RPC().ShouldRateLimit(b.Context(), servertest.Request("api", 1, fmt.Sprintf("user=u%d", i))); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				w := httptest.NewRecorder()
-				s.Admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-				if w.Code != 200 {
-					b.Fatal(w.Code, w.Body)
-				}
-				b.ReportMetric(float64(w.Body.Len()), "bytes/page")
-			}
-		})
-	}
 }

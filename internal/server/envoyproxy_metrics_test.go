@@ -257,59 +257,44 @@ func TestHitsAreThoseOfEnvoyproxy(t *testing.T) {
 	}
 }
 
-// Two series of the same name would fail the whole page.
-func TestRulesThatAreSpeltAlikeAreOneSeries(t *testing.T) {
+// Two series of the same labels would fail the whole page, and a sum that falls is taken for
+// a counter that starts again, with all that is left as an increase.
+func TestRulesThatAreSpeltAlikeAreOneSeriesThatNeverFalls(t *testing.T) {
 	t.Parallel()
-	d := servertest.Start(t, `
-domain: api
-descriptors:
-  - {key: a, value: "b:c", rate_limit: {unit: hour, requests_per_unit: 9}}
-  - {key: a, value: "b|c", rate_limit: {unit: hour, requests_per_unit: 9}}
-  - {key: a_b, value: c, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: a, value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}
-`, likeEnvoyproxy)
-	for _, descriptor := range []string{"a=b:c", "a=b|c", "a_b=c", "a_b=c", "a=b_c"} {
-		d.Ask("api", 1, descriptor)
-	}
-	wantHits(d, map[string]string{"api|a_b_c": "total 5 within 4 over 1 near 1 shadow 0"})
-}
-
-// A sum that falls is taken for a counter that begins anew, with all that is left as
-// an increase.
-func TestSeriesOfSeveralRulesNeverFalls(t *testing.T) {
-	t.Parallel()
-	limits := func(values ...string) string {
+	limits := func(rules ...string) string {
 		text := "domain: api\ndescriptors:\n- {key: other, rate_limit: {unit: hour, requests_per_unit: 9}}\n"
-		for _, v := range values {
-			text += fmt.Sprintf("- {key: a, value: %q, rate_limit: {unit: hour, requests_per_unit: 9}}\n", v)
+		for _, r := range rules {
+			text += "- {" + r + ", rate_limit: {unit: hour, requests_per_unit: 9}}\n"
 		}
 		return text
 	}
-	d := servertest.Start(t, limits("b:c", "b|c", "b_c"), likeEnvoyproxy)
-	want := func(n int) {
-		t.Helper()
-		wantHits(d, map[string]string{"api|a_b_c": fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", n)})
+	const colon, bar, key, byValue = `key: a, value: "b:c"`, `key: a, value: "b|c"`, "key: a_b, value: c", "key: a, value_to_metric: true"
+	d := servertest.Start(t, limits(colon, bar, key, byValue), likeEnvoyproxy)
+	for _, step := range []struct {
+		reload []string // nil for none
+		asks   string
+		want   int // 0 for no series
+	}{
+		{nil, "a=b:c a=b|c a_b=c a_b=c a=b_c", 5},
+		{[]string{bar, key, byValue}, "", 5},
+		{nil, "a_b=c", 6},
+		{[]string{key}, "a_b=c", 7},
+		{[]string{}, "", 0},
+		{[]string{key, colon}, "a_b=c", 1},
+	} {
+		if step.reload != nil {
+			d.Reload(limits(step.reload...))
+			d.Metrics()
+		}
+		for _, descriptor := range strings.Fields(step.asks) {
+			d.Ask("api", 1, descriptor)
+		}
+		want := map[string]string{"api|a_b_c": fmt.Sprintf("total %d within %[1]d over 0 near 0 shadow 0", step.want)}
+		if step.want == 0 {
+			want = map[string]string{}
+		}
+		wantHits(d, want)
 	}
-	for range 3 {
-		d.Ask("api", 1, "a=b:c", "a=b|c")
-	}
-	want(6)
-	d.Ask("api", 1, "a=b_c")
-	want(7)
-	d.Reload(limits("b|c", "b_c"))
-	want(7)
-	d.Ask("api", 1, "a=b_c")
-	want(8)
-	d.Reload(limits("b_c"))
-	want(8)
-	d.Ask("api", 1, "a=b_c")
-	want(9)
-	want(9)
-	d.Reload(limits())
-	wantHits(d, map[string]string{})
-	d.Reload(limits("b_c", "b:c"))
-	d.Ask("api", 1, "a=b_c")
-	want(1)
 }
 
 func TestHitsGoOnOverAReload(t *testing.T) {

@@ -75,33 +75,6 @@ func wantLimits(d *servertest.Daemon, want map[string]string) {
 	}
 }
 
-// inBothAPIs runs a test in Envoy's API and in the daemon's own. ask reports whether
-// a request for a cost passed, which is the same for all its descriptors.
-func inBothAPIs(t *testing.T, limits string, test func(t *testing.T, d *servertest.Daemon, ask func(cost uint32, descriptors ...string) bool)) {
-	t.Helper()
-	t.Run("Envoy", func(t *testing.T) {
-		t.Parallel()
-		d := servertest.Start(t, limits)
-		test(t, d, func(cost uint32, descriptors ...string) bool {
-			r := servertest.Request("api", cost, descriptors...)
-			if cost == 0 {
-				r = servertest.Charging(t, 0, slices.Repeat([]string{"0"}, len(descriptors)), descriptors...)
-			}
-			return d.Send(r).GetOverallCode().String() == "OK"
-		})
-	})
-	t.Run("Take", func(t *testing.T) {
-		t.Parallel()
-		d := servertest.Start(t, limits)
-		test(t, d, func(cost uint32, descriptors ...string) bool {
-			for i := range descriptors {
-				descriptors[i] += fmt.Sprint(":", cost)
-			}
-			return d.Take(descriptors...).GetAllowed()
-		})
-	})
-}
-
 const countedByLimit = `
 domain: api
 descriptors:
@@ -120,91 +93,88 @@ descriptors:
       - {name: candidate, algorithm: fixed_window, requests: 1, period: 1d, shadow_mode: true}
 `
 
-// Of two limits one sees which denied.
-func TestOfTwoLimitsOneSeesWhichDenied(t *testing.T) {
-	t.Parallel()
-	inBothAPIs(t, countedByLimit, func(t *testing.T, d *servertest.Daemon, ask func(uint32, ...string) bool) {
-		for i, want := range []bool{true, true, false} { // the third is one too many a second
-			if ask(1, "user=x") != want {
-				t.Errorf("request %d passes: %t", i+1, !want)
+// takes makes takes such as "user=x:2 closed=x", with a cost behind each colon; "+1s" moves
+// the clock.
+func takes(d *servertest.Daemon, steps ...string) {
+	d.T.Helper()
+	for _, step := range steps {
+		if by, isMove := strings.CutPrefix(step, "+"); isMove {
+			span, err := time.ParseDuration(by)
+			if err != nil {
+				d.T.Fatal(err)
 			}
+			d.Clock.Move(span)
+			continue
 		}
-		wantLimits(d, map[string]string{
-			"user|second": "allowed 1 (1) near 1 (1) denied 1 (1)",
-			"user|month":  "allowed 2 (2) denied_by_other 1 (1)",
-		})
-		d.Clock.Move(time.Second)
-		ask(2, "user=x")
-		d.Clock.Move(time.Second)
-		ask(2, "user=x") // two too many a month
-		wantLimits(d, map[string]string{
-			"user|second": "allowed 1 (1) near 2 (3) denied 1 (1) denied_by_other 1 (2)",
-			"user|month":  "allowed 3 (4) denied 1 (2) denied_by_other 1 (1)",
-		})
-		wantDecisions(d, map[string]float64{`{domain="api",result="allowed",rule="user"}`: 3, `{domain="api",result="denied",rule="user"}`: 2})
-	})
+		d.Take(strings.Fields(step)...)
+	}
 }
 
-func TestCostsAreCountedAsTheyAre(t *testing.T) {
+// Of several limits one sees which denied; costs are counted as they are, and what was not
+// charged apart from what was.
+func TestWhatEachLimitSaysIsCounted(t *testing.T) {
 	t.Parallel()
-	inBothAPIs(t, countedByLimit, func(t *testing.T, d *servertest.Daemon, ask func(uint32, ...string) bool) {
-		for _, cost := range []uint32{60_000, 120_000, 1} {
-			ask(cost, "tokens=x")
-		}
-		wantLimits(d, map[string]string{"tokens|day": "allowed 3 (180001)"})
-		ask(4_000_000_000, "tokens=x")
-		wantLimits(d, map[string]string{"tokens|day": "allowed 3 (180001) denied 1 (4000000000)"})
-	})
-}
-
-// A peek is never counted as an admission, neither of its request nor of anything
-// that it asks.
-func TestPeeksAreNoAdmissions(t *testing.T) {
-	t.Parallel()
-	inBothAPIs(t, countedByLimit, func(t *testing.T, d *servertest.Daemon, ask func(uint32, ...string) bool) {
-		for range 3 {
-			if !ask(0, "user=x", "tokens=x") {
-				t.Error("a peek is denied")
+	user := []string{"user=x", "user=x", "user=x", "+1s", "user=x:2", "+1s", "user=x:2"}
+	for _, c := range []struct {
+		name      string
+		steps     []string
+		limits    map[string]string
+		decisions map[string]float64 // by "result rule"
+	}{
+		{"one too many a second", user[:3],
+			map[string]string{"user|second": "allowed 1 (1) near 1 (1) denied 1 (1)", "user|month": "allowed 2 (2) denied_by_other 1 (1)"},
+			map[string]float64{"allowed user": 2, "denied user": 1}},
+		{"then two too many a month", user,
+			map[string]string{"user|second": "allowed 1 (1) near 2 (3) denied 1 (1) denied_by_other 1 (2)", "user|month": "allowed 3 (4) denied 1 (2) denied_by_other 1 (1)"},
+			map[string]float64{"allowed user": 3, "denied user": 2}},
+		{"large costs", []string{"tokens=x:60000", "tokens=x:120000", "tokens=x:1", "tokens=x:4000000000"},
+			map[string]string{"tokens|day": "allowed 3 (180001) denied 1 (4000000000)"},
+			map[string]float64{"allowed tokens": 3, "denied tokens": 1}},
+		{"peeks are no admissions", []string{"user=x:0 tokens=x:0", "user=x:0 tokens=x:0", "user=x:2", "user=x:0"},
+			map[string]string{"user|second": "near 1 (2) denied 1 (0) peeked 2", "user|month": "allowed 1 (2) peeked 3", "tokens|day": "peeked 2"},
+			map[string]float64{"allowed user": 1, "denied user": 1, "peeked user": 2, "allowed tokens": 0, "denied tokens": 0, "peeked tokens": 2}},
+		{"below the ratio", slices.Repeat([]string{"bucket=x window=x"}, 8),
+			map[string]string{"bucket|token_bucket": "allowed 8 (8)", "window|fixed_window": "allowed 8 (8)"},
+			map[string]float64{"allowed bucket": 8, "denied bucket": 0, "allowed window": 8, "denied window": 0}},
+		{"above the ratio", slices.Repeat([]string{"bucket=x window=x"}, 9),
+			map[string]string{"bucket|token_bucket": "allowed 8 (8) near 1 (1)", "window|fixed_window": "allowed 8 (8) near 1 (1)"},
+			map[string]float64{"allowed bucket": 9, "denied bucket": 0, "allowed window": 9, "denied window": 0}},
+		{"limits and rules that only count", slices.Repeat([]string{"tried=x", "rule=x"}, 4),
+			map[string]string{"tried|real": "allowed 2 (2) near 1 (1) denied 1 (1)", "tried|candidate": "near 1 (1) shadowed 3 (3)", "rule|n": "near 1 (1) shadowed 3 (3)"},
+			map[string]float64{"allowed tried": 3, "denied tried": 1, "allowed rule": 1, "denied rule": 0, "shadowed rule": 3}},
+		{"what another denies is not charged", []string{"tokens=x:2 closed=x:2", "tokens=x:2 closed=x:2", "tokens=x:2"},
+			map[string]string{"tokens|day": "allowed 1 (2) denied_by_other 2 (4)", "closed|token_bucket": "denied 2 (4)"},
+			map[string]float64{"allowed tokens": 3, "denied tokens": 0, "allowed closed": 0, "denied closed": 2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := servertest.Start(t, countedByLimit)
+			takes(d, c.steps...)
+			wantLimits(d, c.limits)
+			decisions := make(map[string]float64)
+			for of, n := range c.decisions {
+				result, rule, _ := strings.Cut(of, " ")
+				decisions[fmt.Sprintf(`{domain="api",result=%q,rule=%q}`, result, rule)] = n
 			}
-		}
-		wantLimits(d, map[string]string{"user|second": "peeked 3", "user|month": "peeked 3", "tokens|day": "peeked 3"})
-		page := d.Metrics()
-		for _, api := range []string{"grpc", "api_grpc"} {
-			if n := page[`ratelimitd_requests_total{api="`+api+`",code="OK",outcome="allowed"}`]; n != 0 {
-				t.Errorf("%v peeks are allowed requests of %s", n, api)
-			}
-		}
-		wantDecisions(d, map[string]float64{
-			`{domain="api",result="allowed",rule="user"}`: 0, `{domain="api",result="denied",rule="user"}`: 0, `{domain="api",result="peeked",rule="user"}`: 3,
-			`{domain="api",result="allowed",rule="tokens"}`: 0, `{domain="api",result="denied",rule="tokens"}`: 0, `{domain="api",result="peeked",rule="tokens"}`: 3,
-		})
-		ask(2, "user=x")
-		if ask(0, "user=x") {
-			t.Error("a peek at a full limit passes")
-		}
-		wantLimits(d, map[string]string{"user|second": "near 1 (2) denied 1 (0) peeked 3", "user|month": "allowed 1 (2) peeked 4"})
-	})
-}
-
-// A hit is near from the very one on that goes above the ratio.
-func TestHitsAboveTheRatioAreNear(t *testing.T) {
-	t.Parallel()
-	for _, rule := range []struct{ key, limit string }{{"bucket", "token_bucket"}, {"window", "fixed_window"}} {
-		inBothAPIs(t, countedByLimit, func(t *testing.T, d *servertest.Daemon, ask func(uint32, ...string) bool) {
-			for i := range 10 {
-				ask(1, rule.key+"=x")
-				want := fmt.Sprintf("allowed %d (%d)", min(i+1, 8), min(i+1, 8))
-				if i >= 8 {
-					want += fmt.Sprintf(" near %d (%d)", i-7, i-7)
-				}
-				wantLimits(d, map[string]string{rule.key + "|" + rule.limit: want})
-			}
+			wantDecisions(d, decisions)
 		})
 	}
 	d := servertest.Start(t, countedByLimit, func(o *server.Options) { o.Hits = decide.HitCounting{NearRatio: 0.5} })
-	d.Take("window=x:5")
-	d.Take("window=x:1")
+	takes(d, "window=x:5", "window=x:1")
 	wantLimits(d, map[string]string{"window|fixed_window": "allowed 1 (5) near 1 (1)"})
+}
+
+// A share that is not enforced is counted as shadowed, and the rest as denied.
+func TestEnforcedShareIsCounted(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, "domain: api\ndescriptors: [{key: user, rate_limit: {name: n, requests: 0, period: 1s, enforce: 50%}}]\n")
+	passed := 0
+	for i := range 100 {
+		if d.Take(fmt.Sprint("user=", i)).GetAllowed() {
+			passed++
+		}
+	}
+	wantLimits(d, map[string]string{"user|n": fmt.Sprintf("denied %d (%d) shadowed %d (%d)", 100-passed, 100-passed, passed, passed)})
 }
 
 // What was used before it was asked for is charged beyond the limit. With postpaid:
@@ -225,45 +195,6 @@ func TestUseBeyondALimitIsOver(t *testing.T) {
 		"tokens|fixed_window": "allowed 2 (17) near 1 (10) over 1 (10) denied 2 (1)",
 		"paid|fixed_window":   "allowed 1 (10) near 2 (20) over 1 (5)",
 		"strict|fixed_window": "allowed 1 (10) near 1 (10) denied 1 (10)",
-	})
-}
-
-func TestLimitsThatOnlyCountAreShadowed(t *testing.T) {
-	t.Parallel()
-	inBothAPIs(t, countedByLimit, func(t *testing.T, d *servertest.Daemon, ask func(uint32, ...string) bool) {
-		for i := range 4 {
-			if ask(1, "tried=x") != (i < 3) {
-				t.Errorf("request %d: the candidate has a say", i+1)
-			}
-			if !ask(1, "rule=x") {
-				t.Error("a rule in shadow mode denies")
-			}
-		}
-		wantLimits(d, map[string]string{
-			"tried|real":      "allowed 2 (2) near 1 (1) denied 1 (1)",
-			"tried|candidate": "near 1 (1) shadowed 3 (3)",
-			"rule|n":          "near 1 (1) shadowed 3 (3)",
-		})
-		wantDecisions(d, map[string]float64{
-			`{domain="api",result="allowed",rule="tried"}`: 3, `{domain="api",result="denied",rule="tried"}`: 1,
-			`{domain="api",result="allowed",rule="rule"}`: 1, `{domain="api",result="denied",rule="rule"}`: 0, `{domain="api",result="shadowed",rule="rule"}`: 3,
-		})
-	})
-}
-
-// What something else denied is charged to no limit.
-func TestWhatAnotherDeniesIsNotCharged(t *testing.T) {
-	t.Parallel()
-	inBothAPIs(t, countedByLimit, func(t *testing.T, d *servertest.Daemon, ask func(uint32, ...string) bool) {
-		for range 3 {
-			ask(2, "tokens=x", "closed=x")
-		}
-		ask(2, "tokens=x")
-		wantLimits(d, map[string]string{"tokens|day": "allowed 1 (2) denied_by_other 3 (6)", "closed|token_bucket": "denied 3 (6)"})
-		wantDecisions(d, map[string]float64{
-			`{domain="api",result="allowed",rule="tokens"}`: 4, `{domain="api",result="denied",rule="tokens"}`: 0,
-			`{domain="api",result="allowed",rule="closed"}`: 0, `{domain="api",result="denied",rule="closed"}`: 3,
-		})
 	})
 }
 
@@ -292,7 +223,7 @@ func TestReturnedCostsAreCountedApart(t *testing.T) {
 	})
 }
 
-func TestBlocksAndOwnNumbersAreCountedByTheirRule(t *testing.T) {
+func TestBlocksOwnNumbersAndPlansAreCountedByTheirRule(t *testing.T) {
 	t.Parallel()
 	a := servertest.StartAssigned(t, servertest.PlannedLimits)
 	a.Says("user=x", assign.Terms{Blocked: true})
@@ -301,40 +232,13 @@ func TestBlocksAndOwnNumbersAreCountedByTheirRule(t *testing.T) {
 	a.Daemon.Override(3, "user=y", "4/HOUR")
 	a.Daemon.Override(3, "nothing=y", "4/HOUR") // has no rule
 	a.Daemon.Take("user=z")
+	a.Says("tenant=pro", assign.Terms{Plan: "pro"})
+	takes(a.Daemon, "tenant=pro", "tenant=other")
 	wantLimits(a.Daemon, map[string]string{
+		"tenant (plan pro)|hour": "allowed 1 (1)", "tenant (plan pro)|second": "allowed 1 (1)", "tenant (plan free)|hour": "allowed 1 (1)",
 		"user|blocked":  "denied 1 (2)",
 		"user|override": "allowed 1 (3) denied 1 (3)",
 		"user|n":        "allowed 1 (1)",
-	})
-}
-
-// The limits of a plan are counted under the plan.
-func TestPlansAreCountedByTheirLimits(t *testing.T) {
-	t.Parallel()
-	a := servertest.StartAssigned(t, servertest.PlannedLimits)
-	a.Says("tenant=pro", assign.Terms{Plan: "pro"})
-	a.Daemon.Take("tenant=pro")
-	a.Daemon.Take("tenant=other")
-	wantLimits(a.Daemon, map[string]string{
-		"tenant (plan pro)|hour": "allowed 1 (1)", "tenant (plan pro)|second": "allowed 1 (1)", "tenant (plan free)|hour": "allowed 1 (1)",
-	})
-}
-
-// A share that is not enforced is counted as shadowed, and the rest as denied.
-func TestEnforcedShareIsCounted(t *testing.T) {
-	t.Parallel()
-	const limits = "domain: api\ndescriptors: [{key: user, rate_limit: {name: n, requests: 0, period: 1s, enforce: 50%}}]\n"
-	inBothAPIs(t, limits, func(t *testing.T, d *servertest.Daemon, ask func(uint32, ...string) bool) {
-		passed := 0
-		for i := range 100 {
-			if ask(1, fmt.Sprint("user=", i)) {
-				passed++
-			}
-		}
-		wantLimits(d, map[string]string{"user|n": fmt.Sprintf("denied %d (%d) shadowed %d (%d)", 100-passed, 100-passed, passed, passed)})
-		wantDecisions(d, map[string]float64{
-			`{domain="api",result="allowed",rule="user"}`: float64(passed), `{domain="api",result="denied",rule="user"}`: float64(100 - passed),
-		})
 	})
 }
 

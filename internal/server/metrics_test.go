@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -235,38 +232,6 @@ func TestReloadsAreCounted(t *testing.T) {
 	}
 }
 
-func TestServingIsShown(t *testing.T) {
-	t.Parallel()
-	store, come := slowToStart()
-	d := servertest.Run(t, servertest.OneLimit, servertest.On(store))
-	d.WantMetric("ratelimitd_serving", 0)
-	come()
-	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
-	d.WantMetric("ratelimitd_serving", 1)
-	d.Stop <- time.Hour
-	asynctest.Eventually(t, "NOT_SERVING", func() bool { return d.Check("") == "NOT_SERVING" })
-	d.WantMetric("ratelimitd_serving", 0)
-}
-
-// TestMetricsListOnlyRulesInUse loads more rules than are in use: the page is
-// only as long as the used ones need.
-func TestMetricsListOnlyRulesInUse(t *testing.T) {
-	t.Parallel()
-	var limits strings.Builder
-	limits.WriteString("domain: api\ndescriptors:\n")
-	for i := range 2000 {
-		fmt.Fprintf(&limits, "- {key: user, value: u%d, rate_limit: {requests: 1, period: 1h}}\n", i)
-	}
-	d := servertest.Start(t, limits.String())
-	d.Ask("api", 1, "user=u7")
-	d.Ask("api", 1, "user=u1999")
-	got := slices.Sorted(maps.Keys(decisions(d)))
-	if len(got) != 4 || !strings.Contains(got[0], `rule="user=u1999"`) {
-		t.Errorf("series %q", got)
-	}
-	d.WantMetric("ratelimitd_limits_rules", 2000)
-}
-
 // TestDecisionsAreCountedByValue loads rules that ask for counts by value, and
 // one that does not.
 func TestDecisionsAreCountedByValue(t *testing.T) {
@@ -302,23 +267,6 @@ descriptors:
 	wantDecisions(d, want)
 	d.Reload(limits + "- {key: new, rate_limit: {unit: day}}\n")
 	wantDecisions(d, want)
-}
-
-// Rules that never matched do not slow down a scrape.
-func TestUnusedRulesCostAScrapeNothing(t *testing.T) {
-	const rules = 4000
-	var limits strings.Builder
-	limits.WriteString("domain: api\ndescriptors:\n")
-	for i := range rules {
-		fmt.Fprintf(&limits, "- {key: user, value: u%d, value_to_metric: true, rate_limit: {requests: 1, period: 1h}}\n", i)
-	}
-	d := servertest.Start(t, limits.String())
-	scrape := func() {
-		d.Server.Admin().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	}
-	if n := testing.AllocsPerRun(5, scrape); n > rules/2 {
-		t.Errorf("a scrape allocates %v times with %d rules that never matched", n, rules)
-	}
 }
 
 func TestOverridesAreCounted(t *testing.T) {

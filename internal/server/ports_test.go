@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/certtest"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
@@ -109,17 +108,4 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestPlainAndTLSClientsAreRefusedAtTheOtherPort(t *testing.T) {
-	t.Parallel()
-	ca := certtest.New(t, "ca")
-	secure := startTLS(t, ca)
-	secure.Dial(servertest.Plain())
-	wantRefused(t, secure, "plain text")
-	plainly := servertest.Start(t, servertest.OneLimit)
-	plainly.Dial(servertest.WithTLS(t, ca, ca))
-	wantRefused(t, plainly, "TLS")
-	plainly.Dial(servertest.Plain())
-	plainly.Ask("api", 1, "user=x")
 }

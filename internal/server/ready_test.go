@@ -81,6 +81,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 		return p.Code == 500 && p.Body == why
 	})
 	wantHealth(d, "NOT_SERVING")
+	d.WantMetric("ratelimitd_serving", 0)
 	if p := d.Get("admin", "/healthz"); p.Code != 200 {
 		t.Errorf("it lives, but /healthz says %d", p.Code)
 	}
@@ -96,6 +97,7 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	come()
 	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
 	wantHealth(d, "SERVING")
+	d.WantMetric("ratelimitd_serving", 1)
 	if p := d.Get("http", "/healthcheck"); p.Code != 200 {
 		t.Errorf("/healthcheck: %d %s", p.Code, p.Body)
 	}
@@ -108,83 +110,51 @@ func TestNotServingUntilTheStoreAnswers(t *testing.T) {
 	}
 }
 
-// Nothing is decided while there is a reason to refuse. The server serves when
-// the reason ends, even while it is read.
-func TestNothingIsDecidedWhileThereIsAReasonToRefuse(t *testing.T) {
+// What keeps a daemon from serving ends by itself. Before it is known who is blocked nothing
+// is decided, not even without a limit; a daemon that only lacks something decides.
+func TestNotServingForAReason(t *testing.T) {
 	t.Parallel()
-	const always, inTurn, never = 0, 1, 2
-	var when, asked atomic.Int64
-	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
-		o.Health.Refuses = func() error {
-			if w := when.Load(); w == always || w == inTurn && asked.Add(1)%2 == 1 {
-				return errors.New("another daemon is there")
+	for _, c := range []struct {
+		name, why, health string
+		set               func(*server.Health, func() error)
+		unanswered        []string // descriptors
+	}{
+		{"it must not serve", "another daemon is there", "the daemon must not serve: another daemon is there",
+			func(h *server.Health, why func() error) { h.Refuses = why }, []string{"user=x"}},
+		{"assignments are not loaded", "the assignments are not loaded yet", "the assignments are not loaded yet",
+			func(h *server.Health, why func() error) { h.Loading = why }, []string{"user=x", "no_rule=x"}},
+		{"it lacks something", "3 assignments are left out", "3 assignments are left out",
+			func(h *server.Health, why func() error) { h.Lacks = why }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var isOver atomic.Bool
+			d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
+				c.set(&o.Health, func() error {
+					if isOver.Load() {
+						return nil
+					}
+					return errors.New(c.why)
+				})
+			})
+			asynctest.Eventually(t, "a reason", func() bool {
+				p := d.Get("http", "/healthcheck")
+				return p.Code == 500 && p.Body == "NOT_SERVING: "+c.health+"\n"
+			})
+			wantHealth(d, "NOT_SERVING")
+			for _, descriptor := range c.unanswered {
+				if _, err := d.Try(servertest.Request("api", 1, descriptor)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), c.why) {
+					t.Errorf("a request of %s meanwhile: %v", descriptor, err)
+				}
 			}
-			return nil
-		}
-	})
-	asynctest.Eventually(t, "a reason", func() bool {
-		p := d.Get("http", "/healthcheck")
-		return p.Code == 500 && p.Body == "NOT_SERVING: the daemon must not serve: another daemon is there\n"
-	})
-	wantHealth(d, "NOT_SERVING")
-	if _, err := d.Try(servertest.Request("api", 1, "user=x")); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "another daemon is there") {
-		t.Errorf("a request meanwhile: %v", err)
+			if len(c.unanswered) == 0 {
+				d.Ask("api", 1, "user=x")
+			}
+			isOver.Store(true)
+			asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
+			d.Ask("api", 1, "user=x")
+		})
 	}
-	when.Store(inTurn)
-	asynctest.Eventually(t, "it was asked again and again", func() bool { return asked.Load() >= 4 })
-	when.Store(never)
-	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
-	d.Ask("api", 1, "user=x")
-}
-
-// Before it is known who is blocked nobody is let in, not even without a limit.
-func TestNothingIsDecidedBeforeAssignmentsAreLoaded(t *testing.T) {
-	t.Parallel()
-	var isLoaded atomic.Bool
-	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
-		o.Health.Loading = func() error {
-			if isLoaded.Load() {
-				return nil
-			}
-			return errors.New("the assignments are not loaded yet")
-		}
-	})
-	asynctest.Eventually(t, "a reason", func() bool {
-		p := d.Get("http", "/healthcheck")
-		return p.Code == 500 && p.Body == "NOT_SERVING: the assignments are not loaded yet\n"
-	})
-	for _, entry := range []string{"user=x", "no_rule=x"} {
-		if _, err := d.Try(servertest.Request("api", 1, entry)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the assignments are not loaded yet") {
-			t.Errorf("a request of %s meanwhile: %v", entry, err)
-		}
-	}
-	isLoaded.Store(true)
-	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
-	d.Ask("api", 1, "user=x")
-}
-
-// A daemon that lacks something is passed over by those who ask for its health, and
-// decides what it is asked all the same.
-func TestADaemonThatLacksSomethingIsNotReadyAndDecides(t *testing.T) {
-	t.Parallel()
-	var lacks atomic.Bool
-	lacks.Store(true)
-	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
-		o.Health.Lacks = func() error {
-			if lacks.Load() {
-				return errors.New("3 assignments are left out")
-			}
-			return nil
-		}
-	})
-	asynctest.Eventually(t, "a reason", func() bool {
-		p := d.Get("http", "/healthcheck")
-		return p.Code == 500 && p.Body == "NOT_SERVING: 3 assignments are left out\n"
-	})
-	wantHealth(d, "NOT_SERVING")
-	d.Ask("api", 1, "user=x")
-	lacks.Store(false)
-	asynctest.Eventually(t, "SERVING", func() bool { return d.Check("") == "SERVING" })
 }
 
 // The log tells at once whether a store is away or refuses.
@@ -250,29 +220,6 @@ func TestReadyWhileStoppingDoesNotServe(t *testing.T) {
 		asynctest.Eventually(t, "a line in the log", func() bool { return len(d.Log.Lines("msg=stopping")) == 1 })
 		wantHealth(d, "NOT_SERVING")
 		d.End()
-	}
-}
-
-// TestReadyAfterTheStopDoesNotServe lets the server become ready too late.
-func TestReadyAfterTheStopDoesNotServe(t *testing.T) {
-	t.Parallel()
-	reached, release := make(chan struct{}), make(chan struct{})
-	d := servertest.Run(t, servertest.OneLimit, func(o *server.Options) {
-		o.Health.OnAnswer = func(ctx context.Context) {
-			close(reached)
-			<-release
-			if ctx.Err() == nil {
-				t.Error("OnAnswer is not told of the stop")
-			}
-		}
-	})
-	servertest.Within(t, "the store answers", reached)
-	d.Stop <- time.Hour
-	asynctest.Eventually(t, "the reason", func() bool { return d.Get("http", "/healthcheck").Body == "NOT_SERVING: stopping\n" })
-	close(release)
-	d.End()
-	if n := len(d.Log.Lines("msg=serving")); n != 0 {
-		t.Error("the log says that it serves")
 	}
 }
 

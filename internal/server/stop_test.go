@@ -97,29 +97,6 @@ func stopWithTwoInFlight(t *testing.T, d *servertest.Daemon, store *servertest.W
 	return answers
 }
 
-func TestRequestsInFlightAreAnsweredAtTheStop(t *testing.T) {
-	t.Parallel()
-	store := servertest.NewWaiting()
-	d := servertest.Start(t, servertest.OneLimit, servertest.On(store))
-	answers := stopWithTwoInFlight(t, d, store)
-	for _, port := range []string{"grpc", "http"} {
-		asynctest.Eventually(t, "the "+port+" port closes", func() bool {
-			c, err := net.Dial("tcp", d.Server.Address(port))
-			if err == nil {
-				c.Close()
-			}
-			return err != nil
-		})
-	}
-	close(store.Release)
-	for range 2 {
-		if err := servertest.Within(t, "an answer", answers); err != nil {
-			t.Errorf("what was in flight: %v", err)
-		}
-	}
-	d.Wait()
-}
-
 // TestStuckRequestsAreCut uses a store that answers only callers that have
 // gone.
 func TestStuckRequestsAreCut(t *testing.T) {
@@ -157,9 +134,9 @@ func healthWatch(d *servertest.Daemon, service string) (next func() string) {
 
 const endOfWatch = "rpc error: code = Unavailable desc = the daemon stops"
 
-// TestWatchesEndAtTheStop stops the server with a request in flight. Watches
-// end with NOT_SERVING and do not wait for the request.
-func TestWatchesEndAtTheStop(t *testing.T) {
+// Requests in flight are answered after the ports have closed. Watches end with
+// NOT_SERVING, and do not wait for them.
+func TestRequestsInFlightAreAnsweredAtTheStopAndWatchesEnd(t *testing.T) {
 	t.Parallel()
 	store := servertest.NewWaiting()
 	d := servertest.Start(t, servertest.OneLimit, servertest.On(store))
@@ -175,6 +152,15 @@ func TestWatchesEndAtTheStop(t *testing.T) {
 		if got := next(); got != endOfWatch {
 			t.Errorf("at the end: %s", got)
 		}
+	}
+	for _, port := range []string{"grpc", "http"} {
+		asynctest.Eventually(t, "the "+port+" port closes", func() bool {
+			c, err := net.Dial("tcp", d.Server.Address(port))
+			if err == nil {
+				c.Close()
+			}
+			return err != nil
+		})
 	}
 	close(store.Release)
 	for range 2 {

@@ -225,25 +225,6 @@ func first(counts []uint64, n int) []uint64 {
 	return indices[:n]
 }
 
-func TestSummariesOfDaemonsAddUp(t *testing.T) {
-	t.Parallel()
-	for seed := range soaktest.Long[uint64](10, 1000) {
-		r := rand.New(rand.NewPCG(seed, 4))
-		want := newExact()
-		var sum top.Summary
-		for range 1 + r.IntN(5) {
-			s := top.NewSketch(top.NewBudget(plenty), func() int64 { return 3000 })
-			for range r.IntN(1000) {
-				text := user(nil, min(r.Uint64N(200), r.Uint64N(200)))
-				s.Add(text, 1)
-				want.add(text, 1)
-			}
-			sum = sum.Plus(s.Summary().First(r.IntN(60)))
-		}
-		want.check(t, sum.Within(int64(r.IntN(4000))))
-	}
-}
-
 func TestAnswersOfDaemonsAddUp(t *testing.T) {
 	t.Parallel()
 	for seed := range soaktest.Long[uint64](6, 600) {
