@@ -92,20 +92,3 @@ func TestCallersHaveDomainsAndRights(t *testing.T) {
 		})
 	}
 }
-
-// BenchmarkCallerOfAToken is what a token costs a request.
-func BenchmarkCallerOfAToken(b *testing.B) {
-	all, _, err := callers(b, strings.Replace(goodCallers, "SHOP", sum(strings.Repeat("t", 64)), 1))
-	if err != nil {
-		b.Fatal(err)
-	}
-	values := []string{"Bearer " + strings.Repeat("t", 64)}
-	b.ReportAllocs()
-	for b.Loop() {
-		var shown access.Credentials
-		shown.ReadAuthorization(values)
-		if all.Of(&shown) == nil {
-			b.Fatal("nobody")
-		}
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -289,4 +290,27 @@ func TestOverridesAreCounted(t *testing.T) {
 		`ratelimitd_override_decisions_total{result="denied"}`:               1,
 		`ratelimitd_unmatched_descriptors_total{domain="",result="allowed"}`: 0,
 	})
+}
+
+// Prometheus gets classic buckets in text, and native ones beside them in protobuf.
+func TestDurationsHaveBothKindsOfBuckets(t *testing.T) {
+	t.Parallel()
+	var registry *prometheus.Registry
+	d := servertest.Start(t, servertest.OneLimit, func(o *server.Options) { registry = o.Metrics })
+	d.Ask("api", 1, "user=x")
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if h := m.GetHistogram(); f.GetName() == "ratelimitd_request_duration_seconds" && m.GetLabel()[0].GetValue() == "grpc" {
+				if h.GetSampleCount() != 1 || len(h.GetBucket()) != 15 || h.GetSchema() != 3 || len(h.GetPositiveSpan()) != 1 {
+					t.Errorf("got %v", h)
+				}
+				return
+			}
+		}
+	}
+	t.Error("there is no histogram")
 }

@@ -401,24 +401,6 @@ func TestAnswersHaveBoundedBytes(t *testing.T) {
 	}
 }
 
-func BenchmarkAdd(b *testing.B) {
-	for name, subjects := range map[string]uint64{"hot": 1, "of a thousand": 1000, "new each time": 1 << 62} {
-		b.Run(name, func(b *testing.B) {
-			tp := top.New(top.NewBudget(plenty))
-			var room [top.MaxSubject]byte
-			value := []byte("0123456789abcdef")
-			n := uint64(0)
-			b.ReportAllocs()
-			for b.Loop() {
-				n++
-				binary.BigEndian.PutUint64(value, n*0x9e3779b97f4a7c15%subjects)
-				entries := [...]bucket.Entry{{Key: "user", Value: string(value)}}
-				tp.Add(0, top.AppendSubject(room[:0], entries[:]), 1)
-			}
-		})
-	}
-}
-
 // To put an answer together takes milliseconds, and there may be many at a time. A
 // request that is denied meanwhile does not wait for them, and is counted.
 func TestAddDoesNotWaitForThoseWhoLookBack(t *testing.T) {

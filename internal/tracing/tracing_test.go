@@ -1,7 +1,6 @@
 package tracing_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -383,32 +382,5 @@ func TestCutKeepsCharactersWhole(t *testing.T) {
 		if got := tracing.Cut(c.text); got != c.want {
 			t.Errorf("%d bytes are cut to %d, want %d", len(c.text), len(got), len(c.want))
 		}
-	}
-}
-
-// BenchmarkBegin is what a request costs for its span.
-func BenchmarkBegin(b *testing.B) {
-	collector := otlptest.Start(b)
-	for _, c := range []struct {
-		name   string
-		ratio  float64
-		parent string
-	}{
-		{"the parent is not sampled", 1, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"},
-		{"no parent, 0", 0, ""},
-		{"no parent, 0.01", .01, ""},
-		{"sampled", 1, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			r := start(b, tracing.Options{Endpoint: collector.HTTP, SampleRatio: c.ratio})
-			defer r.Close()
-			caller := said{"traceparent": c.parent}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, span := r.Begin(context.Background(), operation, caller); span != nil {
-					span.End()
-				}
-			}
-		})
 	}
 }

@@ -44,24 +44,6 @@ func TestValuesOfARuleAreBounded(t *testing.T) {
 	}
 }
 
-func TestEachResultIsCounted(t *testing.T) {
-	rule := limitstest.Domain(t, limitstest.Descriptor("rate_limit: {unit: day}\n  detailed_metric: true")).Match(limitstest.Entries("k=v"))
-	for i, r := range []tally.Result{tally.Allowed, tally.Denied, tally.Shadowed} {
-		for range i + 1 {
-			rule.Count(r, limitstest.Entries("k=v,l=w"))
-		}
-	}
-	values := rule.Counts.Values()
-	if len(values) != 1 || values[0].Value != "k=v/l=w" {
-		t.Fatalf("values: %+v", values)
-	}
-	for i, r := range []tally.Result{tally.Allowed, tally.Denied, tally.Shadowed} {
-		if n := values[0].Of(r); n != uint64(i+1) {
-			t.Errorf("%s: %d", r, n)
-		}
-	}
-}
-
 func TestCountDoesNotAllocate(t *testing.T) {
 	for _, flag := range []string{"shadow_mode", "detailed_metric", "value_to_metric"} {
 		t.Run(flag, func(t *testing.T) {
