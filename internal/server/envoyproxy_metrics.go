@@ -94,9 +94,9 @@ func (m *envoyproxyMetrics) timing(next grpc.UnaryServerInterceptor) grpc.UnaryS
 		if !ok {
 			return next(ctx, request, info, handler)
 		}
-		begun := time.Now()
+		started := time.Now()
 		answer, err := next(ctx, request, info, handler)
-		method.seconds.Observe(time.Since(begun).Seconds())
+		method.seconds.Observe(time.Since(started).Seconds())
 		method.requests.Inc()
 		return answer, err
 	}

@@ -108,7 +108,7 @@ func (c *LimitCounts) Cost(r LimitResult) uint64 {
 
 // Limit returns the counts of the limit of that name. near is roughly its position among
 // those of the rule. The counts returned for a limit that a reload removed from the rule
-// belong to nobody: a request that began earlier may still ask for them, and what it
+// are not shown: a request that started earlier may still ask for them, and what it
 // counts must not bring the series back.
 func (r *RuleCounts) Limit(name string, near int) *LimitCounts {
 	all := r.Limits()

@@ -27,16 +27,16 @@ type RuleCounts struct {
 	limits atomic.Pointer[[]*LimitCounts]
 	tops   tops
 
-	// mu guards the fields below, except rest, isShort and lookAt.
+	// mu guards the fields below, except rest, isShort and nextCheck.
 	mu sync.RWMutex
 	// inForce are the limits of the rule that the counts belong to since a reload; nil
 	// before the first.
-	inForce *[]*bucket.Limit
-	values  map[string]*keptValue
-	rest    atomic.Pointer[Counts] // for all values that are not kept; nil before the first
-	isShort atomic.Bool            // whether a value found no place since dropIdle last looked
-	lookAt  time.Duration          // when it looks next; used only by ticks
-	place   place
+	inForce   *[]*bucket.Limit
+	values    map[string]*keptValue
+	rest      atomic.Pointer[Counts] // for all values that are not kept; nil before the first
+	isShort   atomic.Bool            // whether a value found no place since dropIdle last checked
+	nextCheck time.Duration          // when it checks next; used only by ticks
+	place     place
 	// room is for the values of all rules. It is nil once the rule is gone: from then on
 	// only requests that began with it are counted, and they are few.
 	room *Room

@@ -53,7 +53,7 @@ func (r *Room) take() bool {
 // keptValue is an individually counted value.
 type keptValue struct {
 	Counts
-	// seen is its total when dropIdle last looked.
+	// seen is its total when dropIdle last checked.
 	seen uint64
 }
 
@@ -86,10 +86,10 @@ func (r *RuleCounts) Value(value []byte) *Counts {
 // moved to the rest, the rate of the rest would jump, and with it that of the rule. Calls
 // must not overlap.
 func (r *RuleCounts) dropIdle(now time.Duration) {
-	if now < r.lookAt {
+	if now < r.nextCheck {
 		return
 	}
-	r.lookAt = now + idleAfter
+	r.nextCheck = now + idleAfter
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	isShort := r.isShort.Swap(false) || r.room.isFull()
