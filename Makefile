@@ -90,7 +90,8 @@ lint: ## gofmt, go vet, staticcheck, buf, and govulncheck where its data can be 
 	$(BUF) lint
 	$(BUF) breaking --against $(API_BASELINE)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(BUF) generate -o "$$dir" && \
-	diff -r -x '*.proto' -x '*.binpb' -x 'go.*' -x wire -x apijson "$$dir/proto" proto || { echo "proto/: the generated code is stale; run make proto"; exit 1; }
+	diff -r -x '*.proto' -x '*.binpb' -x 'go.*' -x wire -x apijson "$$dir/proto" proto && diff -r -x '*.yaml' "$$dir/internal/server/gateway" internal/server/gateway || \
+	{ echo "proto/ or internal/server/gateway: the generated code is stale; run make proto"; exit 1; }
 	@for dir in . $(MODULES) $(APART); do \
 	  if out=$$($(OWN_GRAPH); cd $$dir && $(GOVULNCHECK) ./... 2>&1); then echo "govulncheck: $$dir: no known vulnerability is called"; \
 	  elif echo "$$out" | grep -q 'Vulnerability #'; then echo "$$out"; exit 1; \
@@ -102,7 +103,7 @@ tidy: ## go mod tidy in all modules
 	deploy/dev/tidy.sh
 
 .PHONY: proto
-proto: ## generate the API's Go code from proto/
+proto: ## generate the API's Go code from proto/, and its handlers in JSON
 	$(BUF) generate
 
 # Debian's own Python, which has its packages.
