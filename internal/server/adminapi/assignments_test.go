@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -266,52 +265,49 @@ func TestOneAssignmentHasAVersionOverHTTP(t *testing.T) {
 		method, at, body string
 		headers          []string
 		code             int
-		says, etag       string
+		says             string
 	}{
-		{"GET", at, "", nil, 404, `nothing is assigned to account=`, ""},
-		{"PUT", at, `{"plan":"pro"}`, []string{"If-Match", `"1"`}, 412, "the version that if_match names is not in force", ""},
-		{"PUT", at + "&dry_run=true", `{"plan":"pro"}`, nil, 201, "CREATED", ""},
-		{"PUT", at, `{"plan":"pro","reason":"paid"}`, []string{"If-None-Match", "*"}, 201, "CREATED", `"1"`},
-		{"PUT", at, `{"plan":"pro"}`, []string{"If-None-Match", "*"}, 412, "something is assigned already", ""},
-		{"GET", at, "", nil, 200, `"value":"a&b=c"`, `"1"`},
-		{"PUT", at, `{"plan":"free"}`, []string{"If-Match", `"1"`}, 200, "REPLACED", `"2"`},
-		{"PUT", at, `{"plan":"free"}`, []string{"If-Match", `1`}, 400, "if-match: found", ""},
-		{"PUT", at, `{"plan":"free"}`, []string{"If-Match", `"1", "2"`}, 400, "if-match: found", ""},
-		{"PUT", at, `{"plan":"free"}`, []string{"If-Match", `*`}, 400, "if-match: found", ""},
-		{"PUT", at, `{"plan":"free"}`, []string{"If-Match", `"2"`, "If-None-Match", "*"}, 400, "found 2; allowed: one of them", ""},
-		{"PUT", at, `{"plan":"none"}`, nil, 400, `plan: found \"none\"`, ""},
-		{"PUT", at, `{"domain":"other","plan":"free"}`, nil, 400, "found other domain or entries than in the query", ""},
-		{"PUT", at + "&entry=user%3Dbob", `{"entries":[{"key":"account","value":"a&b=c / user=bob"}],"plan":"free"}`, nil, 400, "found other domain or entries than in the query", ""},
-		{"PUT", at, `{"plam":"free"}`, nil, 400, "no Assignment in protobuf JSON", ""},
-		{"PATCH", at, `{"plan":"free"}`, []string{"If-Match", `"1"`}, 412, "the version that if_match names is not in force", ""},
-		{"PATCH", at, `{"plan":"free"}`, []string{"If-None-Match", "*"}, 412, "something is assigned already", ""},
-		{"PATCH", at + "&dry_run=true", `{"unlimited":true}`, []string{"If-Match", `"2"`}, 200, "REPLACED", ""},
-		{"DELETE", at, "", []string{"If-Match", `"1"`}, 412, "the version that if_match names is not in force", ""},
-		{"DELETE", at + "&reason=left", "", []string{"If-Match", `"2"`}, 200, "DELETED", ""},
-		{"DELETE", at, "", nil, 200, "UNCHANGED", ""},
-		{"GET", at + "&x=1", "", nil, 400, `found the parameter \"x\"`, ""},
-		{"GET", "/assignment?domain=api&domain=b&entry=a", "", nil, 400, "domain: found it 2 times", ""},
-		{"GET", "/assignments?page_size=x", "", nil, 400, "page_size: found", ""},
-		{"GET", "/assignments?page_size=10001", "", nil, 400, "allowed: 1 to 10000, or 0 for 1000", ""},
-		{"GET", "/assignments?page_token=*", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `, ""},
-		{"GET", "/audit?page_token=*", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `, ""},
-		{"GET", "/audit?page_token=YWJj", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `, ""},
-		{"DELETE", at + "&reason=%00", "", nil, 400, `reason: found \"\\x00\"; allowed: `, ""},
-		{"GET", "/assignments?blocked=yes", "", nil, 400, "allowed: true or false", ""},
-		{"GET", "/audit?entry=a=b", "", nil, 400, "without a domain", ""},
-		{"PUT", "/assignment?domain=api&entry=tenant&strict=true&dry_run=true", `{"blocked":true}`, nil, 400, noValue, ""},
-		{"PATCH", "/assignment?domain=api&entry=tenant=x&entry=tenant", `{"blocked":true}`, nil, 400, noValue, ""},
-		{"GET", "/assignment?domain=api&entry=tenant", "", nil, 400, noValue, ""},
-		{"DELETE", "/assignment?domain=api&entry=tenant", "", nil, 400, noValue, ""},
-		{"GET", "/rules?domain=api&entry=tenant", "", nil, 400, noValue, ""},
-		{"GET", "/audit?domain=api&entry=tenant", "", nil, 400, noValue, ""},
-		{"PUT", "/assignment?domain=api&entry=tenant=&strict=true&dry_run=true", `{"blocked":true}`, nil, 201, "CREATED", ""},
-		{"GET", "/domains?%zz", "", nil, 400, "the query cannot be read", ""},
-		{"POST", at, "", nil, 405, "allowed at", ""},
+		{"GET", at, "", nil, 404, `nothing is assigned to account=`},
+		{"PUT", at + "&if_match=1", `{"plan":"pro"}`, nil, 412, "the version that if_match names is not in force"},
+		{"PUT", at + "&dry_run=true", `{"plan":"pro"}`, nil, 201, "CREATED"},
+		{"PUT", at + "&if_match=none", `{"plan":"pro","reason":"paid"}`, nil, 201, "CREATED"},
+		{"PUT", at + "&if_match=none", `{"plan":"pro"}`, nil, 412, "something is assigned already"},
+		{"GET", at, "", nil, 200, `"value":"a&b=c"`},
+		{"PUT", at + "&if_match=1", `{"plan":"free"}`, nil, 200, "REPLACED"},
+		{"PUT", at, `{"plan":"free"}`, []string{"If-Match", `"1"`}, 400, "if-match, if-none-match: found one"},
+		{"PUT", at, `{"plan":"none"}`, nil, 400, `plan: found \"none\"`},
+		{"PUT", at, `{"domain":"other","plan":"free"}`, nil, 400, "found other domain or entries than in the query"},
+		{"PUT", at + "&entry=user%3Dbob", `{"entries":[{"key":"account","value":"a&b=c / user=bob"}],"plan":"free"}`, nil, 400, "found other domain or entries than in the query"},
+		{"PUT", at, `{"plam":"free"}`, nil, 400, "no Assignment in protobuf JSON"},
+		{"PATCH", at + "&if_match=1", `{"plan":"free"}`, nil, 412, "the version that if_match names is not in force"},
+		{"PATCH", at + "&if_match=none", `{"plan":"free"}`, nil, 412, "something is assigned already"},
+		{"PATCH", at + "&dry_run=true&if_match=2", `{"unlimited":true}`, nil, 200, "REPLACED"},
+		{"DELETE", at + "&if_match=1", "", nil, 412, "the version that if_match names is not in force"},
+		{"DELETE", at + "&reason=left&if_match=2", "", nil, 200, "DELETED"},
+		{"DELETE", at, "", nil, 200, "UNCHANGED"},
+		{"GET", at + "&x=1", "", nil, 400, `found the parameter \"x\"`},
+		{"GET", "/assignment?domain=api&domain=b&entry=a", "", nil, 400, "domain: found it 2 times"},
+		{"GET", "/assignments?page_size=x", "", nil, 400, "page_size: found"},
+		{"GET", "/assignments?page_size=10001", "", nil, 400, "allowed: 1 to 10000, or 0 for 1000"},
+		{"GET", "/assignments?page_token=*", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `},
+		{"GET", "/audit?page_token=*", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `},
+		{"GET", "/audit?page_token=YWJj", "", nil, 400, `{"error":"page_token: found no token of a page; allowed: `},
+		{"DELETE", at + "&reason=%00", "", nil, 400, `reason: found \"\\x00\"; allowed: `},
+		{"GET", "/assignments?blocked=yes", "", nil, 400, "allowed: true or false"},
+		{"GET", "/audit?entry=a=b", "", nil, 400, "without a domain"},
+		{"PUT", "/assignment?domain=api&entry=tenant&strict=true&dry_run=true", `{"blocked":true}`, nil, 400, noValue},
+		{"PATCH", "/assignment?domain=api&entry=tenant=x&entry=tenant", `{"blocked":true}`, nil, 400, noValue},
+		{"GET", "/assignment?domain=api&entry=tenant", "", nil, 400, noValue},
+		{"DELETE", "/assignment?domain=api&entry=tenant", "", nil, 400, noValue},
+		{"GET", "/rules?domain=api&entry=tenant", "", nil, 400, noValue},
+		{"GET", "/audit?domain=api&entry=tenant", "", nil, 400, noValue},
+		{"PUT", "/assignment?domain=api&entry=tenant=&strict=true&dry_run=true", `{"blocked":true}`, nil, 201, "CREATED"},
+		{"GET", "/domains?%zz", "", nil, 400, "the query cannot be read"},
+		{"POST", at, "", nil, 405, "allowed at"},
 	} {
 		p := d.AskAdmin(c.method, c.at, "run", c.body, c.headers...)
-		if p.Code != c.code || !strings.Contains(p.Body, c.says) || p.Header.Get("ETag") != c.etag {
-			t.Errorf("%s %s %s %s: %d %v %s", c.method, c.at, c.body, c.headers, p.Code, p.Header["Etag"], p.Body)
+		if p.Code != c.code || !strings.Contains(p.Body, c.says) {
+			t.Errorf("%s %s %s %s: %d %s", c.method, c.at, c.body, c.headers, p.Code, p.Body)
 		}
 	}
 	wantLine := func(words ...string) {
@@ -371,7 +367,7 @@ func TestAssignmentsAreListedInPages(t *testing.T) {
 	if err != nil || n < 5000 || n >= 10_000 || r.GetNextPageToken() == "" {
 		t.Fatalf("%d %v", n, err)
 	}
-	// In JSON, which is written item by item, it is the same page. The next one goes on.
+	// In JSON it is the same page. The next one goes on.
 	same := new(adminv1.ListAssignmentsResponse)
 	p := d.AskAdmin("GET", "/assignments?page_size=10000", "view", "")
 	if err := protojson.Unmarshal([]byte(p.Body), same); err != nil || !proto.Equal(same, r) {
@@ -390,29 +386,16 @@ func TestAssignmentsAreListedInPages(t *testing.T) {
 	}
 }
 
-// An answer that has begun and cannot go on is cut, so that nobody takes it for whole.
-func TestAnswersThatBreakOffAreNotTakenForWhole(t *testing.T) {
+// A list that cannot be read to its end is an error, so that no one takes it for whole.
+func TestAListThatBreaksOffIsAnError(t *testing.T) {
 	t.Parallel()
 	d, f := startAssigning(t)
 	for i := range 600 {
 		f.Block(fmt.Sprintf("%04d", i))
 	}
 	f.FailsAfter = true
-	r, err := http.NewRequest(http.MethodGet, "http://"+d.Server.Address("admin")+"/admin/v1/audit?page_size=1000", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer view")
-	response, err := d.Client.Do(r)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%v, %v", response, err)
-	}
-	defer response.Body.Close()
-	if text, err := io.ReadAll(response.Body); err == nil || !strings.HasPrefix(string(text), `{"records":[`) {
-		t.Errorf("%d bytes without an error", len(text))
-	}
-	if lines := d.Log.Lines("panic"); len(lines) > 0 {
-		t.Errorf("the log has %s", lines)
+	if p := d.AskAdmin("GET", "/audit?page_size=1000", "view", ""); p.Code != 503 || strings.Contains(p.Body, "records") {
+		t.Errorf("%d %s", p.Code, p.Body)
 	}
 	f.FailsAfter = false
 	all := new(adminv1.ListAuditResponse)

@@ -147,7 +147,7 @@ const (
 	// their answers have left. Changes by operators have places of their own, so that
 	// nobody else keeps an operator from blocking somebody.
 	maxReading, maxChanging = 16, 16
-	// maxWhole bounds the gRPC requests whose answer may be megabytes: it is made whole.
+	// maxWhole bounds the requests whose answer may be megabytes: it is made whole.
 	maxWhole = 4
 	// placeWait is how long a request waits for a place.
 	placeWait = 10 * time.Second
@@ -158,7 +158,7 @@ const (
 	answerPatience, answerPace = 250 * time.Millisecond, 8 << 20
 	// answerLongest is how long an answer may take until it has left.
 	answerLongest = time.Minute
-	// answerCost is how many bytes an answer takes that is written item by item.
+	// answerCost is how many bytes an answer takes beside what is charged for its parts.
 	answerCost = 128 << 10
 )
 
@@ -171,20 +171,15 @@ func newPlaces(maxPlaces int, charge func(bytes int64)) *pages.Places {
 
 var errBusy = status.Errorf(codes.ResourceExhausted, "all requests of the admin API that may be answered at a time are being answered, and none of them has ended within %v; ask again", placeWait)
 
-// placesFor returns the places of a request that a member makes in JSON.
+// placesFor returns the places of a request that a member makes.
 func (a *API) placesFor(method string, member *access.Member) *pages.Places {
-	if rightFor(method).changes && member.Role == access.Operator {
+	switch needs := rightFor(method); {
+	case needs.isLong:
+		return a.whole
+	case needs.changes && member.Role == access.Operator:
 		return a.changing
 	}
 	return a.reading
-}
-
-// placesForGRPC is placesFor for a gRPC call.
-func (a *API) placesForGRPC(method string, member *access.Member) *pages.Places {
-	if rightFor(method).isLong {
-		return a.whole
-	}
-	return a.placesFor(method, member)
 }
 
 // inPlace calls answer once there is one of the places for a request. Its error is a

@@ -1,11 +1,13 @@
 package adminapi
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -96,4 +98,26 @@ func pageSize(asked uint32, byDefault, maxSize int) (int, error) {
 		return 0, endpoint.Invalid("page_size: found %d; allowed: 1 to %d, or 0 for %d", asked, maxSize, byDefault)
 	}
 	return int(asked), nil
+}
+
+// A lister makes an answer that is a list. It calls add with each item, ends with the
+// error of add if there is one, and returns the answer without the items.
+type lister[Q, I, A any] func(ctx context.Context, q *Q, add func(*I) error) (*A, error)
+
+// collected returns an answer with its items, which are charged as they are made.
+func collected[Q, I, A any](ctx context.Context, q *Q, list lister[Q, I, A], put func(*A, []*I)) (*A, error) {
+	room := answerRoom{ctx: ctx}
+	var items []*I
+	answer, err := list(ctx, q, func(item *I) error {
+		if err := room.add(any(item).(proto.Message)); err != nil {
+			return err
+		}
+		items = append(items, item)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	put(answer, items)
+	return answer, nil
 }

@@ -1,54 +1,78 @@
 package adminapi
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // the document
-	"encoding/json"
-	"errors"
 	"mime"
 	"net/http"
-	"slices"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
-	"github.com/ratelimitd/ratelimitd/proto/apijson"
+	gateway "github.com/ratelimitd/ratelimitd/internal/server/gateway/ratelimit/admin/v1"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
 // prefix begins the paths of the API.
 const prefix = "/admin/v1"
 
+// onePath is the path of a single assignment.
+const onePath = prefix + "/assignment"
+
 // openAPI describes Routes.
 //
 //go:embed openapi.yaml
 var openAPI []byte
 
+// route is what is known about a route before the generated handler serves it.
+type route struct {
+	method string
+	// parameters are those that the query may have.
+	parameters []string
+}
+
+// routes has the routes of the generated handlers, which gateway/routes.yaml has too.
+var routes = map[string]route{
+	"GET " + prefix + "/domains":       {method: "ListDomains"},
+	"GET " + prefix + "/rules":         {"GetRule", []string{"domain", "path", "entry"}},
+	"POST " + prefix + "/explain":      {method: "Explain"},
+	"POST " + prefix + "/inspect":      {method: "Inspect"},
+	"POST " + prefix + "/reset":        {method: "Reset"},
+	"GET " + prefix + "/assignments":   {"ListAssignments", []string{"domain", "prefix", "plan", "blocked", "page_size", "page_token"}},
+	"POST " + prefix + "/assignments":  {method: "PutAssignments"},
+	"PATCH " + prefix + "/assignments": {method: "PatchAssignments"},
+	"GET " + onePath:                   {"GetAssignment", []string{"domain", "entry"}},
+	"PUT " + onePath:                   {"PutAssignments", []string{"domain", "entry", "if_match", "dry_run", "strict"}},
+	"PATCH " + onePath:                 {"PatchAssignments", []string{"domain", "entry", "if_match", "dry_run", "strict", "remove", "remove_limit"}},
+	"DELETE " + onePath:                {"DeleteAssignment", []string{"domain", "entry", "if_match", "reason", "part"}},
+	"POST " + onePath + "/undo":        {method: "UndoAssignment"},
+	"GET " + prefix + "/daemons":       {method: "ListDaemons"},
+	"GET " + prefix + "/audit":         {"ListAudit", []string{"domain", "entry", "page_size", "page_token"}},
+	"GET " + prefix + "/top":           {"Top", []string{"domain", "rule", "by", "window", "rows"}},
+}
+
 // Routes returns the handlers by method and path.
 func (a *API) Routes() map[string]http.HandlerFunc {
-	return map[string]http.HandlerFunc{
-		"GET " + prefix + "/domains":           listed(a, "ListDomains", readNothing[adminv1.ListDomainsRequest], a.listDomains, "domains"),
-		"GET " + prefix + "/rules":             listed(a, "GetRule", readGetRule, a.listRules, "rules"),
-		"POST " + prefix + "/explain":          route(a, "Explain", readBody[adminv1.ExplainRequest], a.Explain),
-		"POST " + prefix + "/inspect":          route(a, "Inspect", readBody[adminv1.InspectRequest], a.Inspect),
-		"POST " + prefix + "/reset":            route(a, "Reset", readBody[adminv1.ResetRequest], a.resetOne),
-		"GET " + prefix + "/assignments":       listed(a, "ListAssignments", readListAssignments, a.listAssignments, "assignments"),
-		"POST " + prefix + "/assignments":      route(a, "PutAssignments", readBody[adminv1.PutAssignmentsRequest], a.PutAssignments),
-		"PATCH " + prefix + "/assignments":     route(a, "PatchAssignments", readBody[adminv1.PatchAssignmentsRequest], a.PatchAssignments),
-		"GET " + prefix + "/assignments/watch": a.getWatch,
-		"GET " + prefix + "/assignment":        asked(a, "GetAssignment", readGetAssignment, a.GetAssignment, writeAssignment),
-		"PUT " + prefix + "/assignment":        changeOne(a, "PutAssignments", readPutAssignment, a.PutAssignments),
-		"PATCH " + prefix + "/assignment":      changeOne(a, "PatchAssignments", readPatchAssignment, a.PatchAssignments),
-		"DELETE " + prefix + "/assignment":     route(a, "DeleteAssignment", readDeleteAssignment, a.deleteOne),
-		"POST " + prefix + "/assignment/undo":  route(a, "UndoAssignment", readBody[adminv1.UndoAssignmentRequest], a.undoOne),
-		"GET " + prefix + "/daemons":           route(a, "ListDaemons", readNothing[adminv1.ListDaemonsRequest], a.ListDaemons),
-		"GET " + prefix + "/audit":             listed(a, "ListAudit", readListAudit, a.listAudit, "records"),
-		"GET " + prefix + "/top":               route(a, "Top", readTop, a.Top),
+	generated := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, answerJSON),
+		runtime.WithIncomingHeaderMatcher(endpoint.NoHeaders),
+		runtime.SetQueryParameterParser(queryParser{}),
+		runtime.WithForwardResponseOption(writeHeader),
+		runtime.WithErrorHandler(func(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, _ http.ResponseWriter, _ *http.Request, err error) {
+			visitOf(ctx).failed = err
+		}),
+	)
+	// Its error is always nil.
+	_ = gateway.RegisterAdminServiceHandlerServer(context.Background(), generated, overHTTP{a})
+	all := map[string]http.HandlerFunc{"GET " + prefix + "/assignments/watch": a.getWatch}
+	for pattern, to := range routes {
+		all[pattern] = a.guarded(to, generated)
 	}
+	return all
 }
 
 func (a *API) handler() http.Handler {
@@ -63,7 +87,7 @@ func (a *API) handler() http.Handler {
 	all := endpoint.Refusing(mux, prefix+"/openapi.yaml")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" || r.URL.Path == prefix+"/openapi.yaml" {
-			// Callers who may ask nothing are not told about paths.
+			// Callers who may ask nothing learn nothing about paths.
 			if err := visitOf(r.Context()).refused; err != nil {
 				a.Requests.WithLabelValues(other, status.Code(err).String()).Inc()
 				writeStatus(w, err)
@@ -74,99 +98,151 @@ func (a *API) handler() http.Handler {
 	})
 }
 
-// reader makes the request of a method from what was sent. Its error is a status.
-type reader[Q any] func(http.ResponseWriter, *http.Request) (*Q, error)
-
-// handled returns the handler of a method. write answers while the request holds its
-// place; if it returns an error, it has written nothing, or the error is a brokenAnswer.
-func handled[Q any](a *API, method string, read reader[Q], write func(context.Context, http.ResponseWriter, *Q) error) http.HandlerFunc {
+// guarded returns the handler of a route: it checks the caller's right, bounds the query
+// and the body, and waits for a place before the generated handler, which no interceptor
+// precedes, serves the request.
+func (a *API) guarded(to route, generated http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		err := a.do(ctx, method, func() error {
-			var q *Q
-			if err := a.readBody(r, method, func() (err error) {
-				q, err = read(w, r)
-				return err
-			}); err != nil {
+		err := a.do(ctx, to.method, func() error {
+			if r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "" {
+				return endpoint.Invalid("if-match, if-none-match: found one; allowed: the parameter if_match")
+			}
+			if _, err := readQuery(r, to.parameters...); err != nil {
 				return err
 			}
-			return inPlace(ctx, w, a.placesFor(method, memberOf(ctx)), func(w http.ResponseWriter) error { return write(ctx, w, q) })
+			if err := a.readBody(r, to.method, func() error { return readJSON(w, r) }); err != nil {
+				return err
+			}
+			return inPlace(ctx, w, a.placesFor(to.method, memberOf(ctx)), func(w http.ResponseWriter) error {
+				ctx, cancel := context.WithTimeout(ctx, answersWithin)
+				defer cancel()
+				q := r.WithContext(ctx)
+				if q.Method == http.MethodHead {
+					q.Method = http.MethodGet // the server leaves out the body
+				}
+				generated.ServeHTTP(endpoint.IgnoringErrors{ResponseWriter: w}, q)
+				return visitOf(ctx).failed
+			})
 		})
-		var broken *brokenAnswer
-		switch {
-		case errors.As(err, &broken):
-			panic(http.ErrAbortHandler)
-		case err != nil:
+		if err != nil {
 			writeStatus(w, err)
 		}
 	}
 }
 
-// asked is handled for a method whose answer is made whole: write writes it.
-func asked[Q, A any](a *API, method string, read reader[Q], answer func(context.Context, *Q) (*A, error), write func(http.ResponseWriter, *A)) http.HandlerFunc {
-	return handled(a, method, read, func(ctx context.Context, w http.ResponseWriter, q *Q) error {
-		ctx, cancel := context.WithTimeout(ctx, answersWithin)
-		defer cancel()
-		m, err := answer(ctx, q)
-		if err == nil {
-			write(w, m)
-		}
-		return err
-	})
-}
-
-// route is asked for a method whose answer is written as it is.
-func route[Q, A any](a *API, method string, read reader[Q], answer func(context.Context, *Q) (*A, error)) http.HandlerFunc {
-	return asked(a, method, read, answer, func(w http.ResponseWriter, m *A) { writeMessage(w, http.StatusOK, any(m).(proto.Message)) })
-}
-
 // bodyBounds bound a body: 1,000 assignments of typical length have fewer values.
 var bodyBounds = endpoint.JSONBounds{Bytes: 2 * maxMessage, Values: 200_000, Why: "than 1,000 assignments usually have"}
 
-// readBody reads a message in JSON. It requires a content type that web forms do not
-// send, so that a browser asks before it sends one from another site.
-func readBody[Q any](w http.ResponseWriter, r *http.Request) (*Q, error) {
+// readJSON reads the body of a request that has one. It requires a content type that web
+// forms do not send, so that a browser asks before it sends one from another site.
+func readJSON(w http.ResponseWriter, r *http.Request) error {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodDelete:
+		r.Body = http.NoBody
+		return nil
+	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, endpoint.Invalid("content-type: found %.100q; allowed: application/json", r.Header.Get("Content-Type"))
+		return endpoint.Invalid("content-type: found %.100q; allowed: application/json", r.Header.Get("Content-Type"))
 	}
-	q := new(Q)
-	return q, endpoint.ReadJSON(w, r, any(q).(proto.Message), bodyBounds)
+	return endpoint.ReadBody(w, r, bodyBounds)
 }
 
-// writtenJSON writes the fields' names as they are in the API, and fields that are false
-// or 0 too.
-var writtenJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
-
-// appendCompact appends a message in JSON without blanks. protojson varies these, which
-// diffs of scripts would show.
-func appendCompact(dst []byte, m proto.Message) ([]byte, error) {
-	text, err := apijson.Marshal(writtenJSON, m)
-	if err != nil {
-		return dst, err
-	}
-	out := bytes.NewBuffer(slices.Grow(dst, len(text)+1))
-	if err := json.Compact(out, text); err != nil {
-		return dst, err
-	}
-	return out.Bytes(), nil
+// answerJSON writes the fields' names as they are in the API, and fields that are false
+// or 0 too. The body of a single assignment is that of a list of one change.
+var answerJSON = &endpoint.JSON{
+	MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true},
+	IsCompact:      true,
+	Inner: func(v any) proto.Message {
+		m := new(adminv1.Assignment)
+		switch list := v.(type) {
+		case *[]*adminv1.PutAssignment:
+			*list = []*adminv1.PutAssignment{{Assignment: m}}
+		case *[]*adminv1.AssignmentPatch:
+			*list = []*adminv1.AssignmentPatch{{Assignment: m}}
+		}
+		return m
+	},
 }
 
-// writeHeader begins an answer in JSON.
-func writeHeader(w http.ResponseWriter, code int) {
-	w.Header().Set("Content-Type", "application/json")
+// overHTTP is the API over HTTP, where a change of a single assignment that was not made
+// is an error.
+type overHTTP struct{ *API }
+
+// isOne reports whether a request is for a single assignment.
+func isOne(ctx context.Context) bool {
+	path, _ := runtime.HTTPPathPattern(ctx)
+	return path == onePath
+}
+
+func (a overHTTP) PutAssignments(ctx context.Context, r *adminv1.PutAssignmentsRequest) (*adminv1.PutAssignmentsResponse, error) {
+	response, err := a.API.PutAssignments(ctx, r)
+	if err == nil && isOne(ctx) {
+		err = failureOf(response.GetChanges()[0])
+	}
+	return response, err
+}
+
+func (a overHTTP) PatchAssignments(ctx context.Context, r *adminv1.PatchAssignmentsRequest) (*adminv1.PatchAssignmentsResponse, error) {
+	response, err := a.API.PatchAssignments(ctx, r)
+	if err == nil && isOne(ctx) {
+		err = failureOf(response.GetChanges()[0])
+	}
+	return response, err
+}
+
+func (a overHTTP) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentRequest) (*adminv1.DeleteAssignmentResponse, error) {
+	response, err := a.API.DeleteAssignment(ctx, r)
+	if err == nil {
+		err = failureOf(response.GetChange())
+	}
+	return response, err
+}
+
+func (a overHTTP) UndoAssignment(ctx context.Context, r *adminv1.UndoAssignmentRequest) (*adminv1.UndoAssignmentResponse, error) {
+	response, err := a.API.UndoAssignment(ctx, r)
+	if err == nil {
+		err = failureOf(response.GetChange())
+	}
+	return response, err
+}
+
+// Reset is that of the API, except that what strict refuses has one status in all calls.
+func (a overHTTP) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.ResetResponse, error) {
+	response, err := a.API.Reset(ctx, r)
+	if s := status.Convert(err); s.Code() == codes.FailedPrecondition {
+		err = status.Error(codes.InvalidArgument, s.Message())
+	}
+	return response, err
+}
+
+// failureOf returns the error of a change that was not made, or nil.
+func failureOf(c *adminv1.AssignmentChange) error {
+	switch c.GetOutcome() {
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_CONFLICT:
+		return status.Error(codes.FailedPrecondition, c.GetError())
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_REFUSED:
+		text := c.GetError()
+		if len(c.GetWarnings()) > 1 { // the first is the error
+			text = withHints(text, c.GetWarnings()[1:])
+		}
+		return status.Error(codes.InvalidArgument, text)
+	case adminv1.ChangeOutcome_CHANGE_OUTCOME_UNKNOWN, adminv1.ChangeOutcome_CHANGE_OUTCOME_FAILED:
+		return status.Error(codes.Unavailable, c.GetError())
+	}
+	return nil
+}
+
+// writeHeader writes the header of an answer: 201 if a single assignment was made.
+func writeHeader(ctx context.Context, w http.ResponseWriter, m proto.Message) error {
 	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-}
-
-func writeMessage(w http.ResponseWriter, code int, m proto.Message) {
-	out, err := appendCompact(nil, m)
-	if err != nil {
-		endpoint.WriteError(w, http.StatusInternalServerError, err.Error())
-		return
+	changed, ok := m.(interface {
+		GetChanges() []*adminv1.AssignmentChange
+	})
+	if ok && isOne(ctx) && changed.GetChanges()[0].GetOutcome() == adminv1.ChangeOutcome_CHANGE_OUTCOME_CREATED {
+		w.WriteHeader(http.StatusCreated)
 	}
-	writeHeader(w, code)
-	// A client that no longer reads is not a failure.
-	_, _ = w.Write(append(out, '\n'))
+	return nil
 }
 
 // writeStatus writes an error with its status over HTTP: that of callers' requests, with
@@ -177,7 +253,7 @@ func writeStatus(w http.ResponseWriter, err error) {
 	case codes.Unauthenticated:
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case codes.FailedPrecondition:
-		code = http.StatusPreconditionFailed // of If-Match and its kin
+		code = http.StatusPreconditionFailed // of if_match and its kin
 	case codes.ResourceExhausted:
 		code = http.StatusTooManyRequests // no denial is reported here
 	case codes.Unimplemented:

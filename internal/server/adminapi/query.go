@@ -1,6 +1,8 @@
 package adminapi
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -8,135 +10,148 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// query reads the parameters of a URL. It keeps the first error.
-type query struct {
-	values url.Values
-	err    error
-}
+// repeated are the parameters that may come more than once, and the fields that they are.
+var repeated = map[string]protoreflect.Name{"entry": "entries", "remove": "remove", "remove_limit": "remove_limits"}
 
-// repeated are the parameters that may come more than once.
-var repeated = []string{"entry", "remove", "remove_limit"}
-
-// readQuery reads a query that has no other parameters than these.
-func readQuery(r *http.Request, names ...string) *query {
-	q := new(query)
-	if q.values, q.err = url.ParseQuery(r.URL.RawQuery); q.err != nil {
-		q.err = endpoint.Invalid("the query cannot be read: %v", q.err)
-		return q
+// readQuery reads a query that has no other parameters than these. Its error is a status.
+func readQuery(r *http.Request, names ...string) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, endpoint.Invalid("the query cannot be read: %v", err)
 	}
 	allowed := yamlfile.Commas(names)
 	if len(names) == 0 {
 		allowed = "none"
 	}
-	for name, values := range q.values {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		_, isRepeated := repeated[name]
 		switch {
+		case r.Method != http.MethodGet && r.Method != http.MethodHead && len(names) == 0: // the body says it all
 		case !slices.Contains(names, name):
-			q.err = endpoint.Invalid("the query: found the parameter %.100q%s; allowed: %s", name, nearest(name, names), allowed)
-		case len(values) > 1 && !slices.Contains(repeated, name):
-			q.err = endpoint.Invalid("%s: found it %d times; allowed: once", name, len(values))
+			return nil, endpoint.Invalid("the query: found the parameter %.100q%s; allowed: %s", name, nearest(name, names), allowed)
+		case len(values[name]) > 1 && !isRepeated:
+			return nil, endpoint.Invalid("%s: found it %d times; allowed: once", name, len(values[name]))
 		}
 	}
-	return q
+	return values, nil
 }
 
-func (q *query) text(name string) string { return q.values.Get(name) }
+// queryParser puts the parameters of a query, which are known to be allowed, into the
+// fields of a request. The generated handlers make its errors statuses.
+type queryParser struct{}
 
-func (q *query) flag(name string) bool {
-	text := q.values.Get(name)
-	switch text {
-	case "true":
-		return true
-	case "", "false":
-	default:
-		q.err = endpoint.Invalid("%s: found %.100q; allowed: true or false", name, text)
+// Parse implements runtime.QueryParameterParser.
+func (queryParser) Parse(request proto.Message, values url.Values, _ *utilities.DoubleArray) error {
+	messages := []proto.Message{request}
+	var one *adminv1.Assignment
+	switch r := request.(type) {
+	case *adminv1.PutAssignmentsRequest:
+		one = r.Puts[0].Assignment
+		messages = append(messages, r.Puts[0], one)
+	case *adminv1.PatchAssignmentsRequest:
+		one = r.Patches[0].Assignment
+		messages = append(messages, r.Patches[0], one)
 	}
-	return false
-}
-
-// parts are the words for parts of an assignment.
-var parts = map[string]adminv1.Part{
-	"block": adminv1.Part_PART_BLOCK, "terms": adminv1.Part_PART_TERMS, "plan": adminv1.Part_PART_PLAN,
-	"unlimited": adminv1.Part_PART_UNLIMITED, "numbers": adminv1.Part_PART_NUMBERS, "calendar": adminv1.Part_PART_CALENDAR,
-	"temporary": adminv1.Part_PART_TEMPORARY,
-}
-
-// parts reads each part that a parameter names.
-func (q *query) parts(name string) (all []adminv1.Part) {
-	for _, text := range q.values[name] {
-		all = append(all, meant(q, name, text, parts))
+	inBody := &adminv1.Assignment{Domain: one.GetDomain(), Entries: one.GetEntries()}
+	if one != nil {
+		one.Domain, one.Entries = "", nil
 	}
-	return all
+	for name, texts := range values {
+		field := protoreflect.Name(name)
+		if repeated[name] != "" {
+			field = repeated[name]
+		}
+		at := slices.IndexFunc(messages, func(m proto.Message) bool { return m.ProtoReflect().Descriptor().Fields().ByName(field) != nil })
+		m := messages[at].ProtoReflect()
+		if err := setField(m, m.Descriptor().Fields().ByName(field), name, texts); err != nil {
+			return err
+		}
+	}
+	// The subject of the body must be that of the query, if it has one.
+	if inBody.Domain != "" && inBody.Domain != one.Domain ||
+		len(inBody.Entries) > 0 && !slices.Equal(assignmsg.Entries(inBody.Entries), assignmsg.Entries(one.Entries)) {
+		return errors.New("the body: found other domain or entries than in the query; allowed: the same, or none")
+	}
+	return nil
 }
 
-func (q *query) number(name string) uint32 {
-	text := q.values.Get(name)
-	if text == "" {
-		return 0
+// setField sets a field to the values of the parameter name. An empty value is the
+// field's default.
+func setField(m protoreflect.Message, field protoreflect.FieldDescriptor, name string, texts []string) error {
+	for _, text := range texts {
+		value, err := fieldValue(field, name, text)
+		if err != nil {
+			return err
+		}
+		if field.IsList() {
+			m.Mutable(field).List().Append(value)
+		} else {
+			m.Set(field, value)
+		}
 	}
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		q.err = endpoint.Invalid("%s: found %.100q; allowed: a number", name, text)
-	}
-	return uint32(n)
+	return nil
 }
 
-// entries reads each entry, KEY=VALUE, in order. A key with an = in it cannot be written
-// this way; gRPC and bodies in JSON take it.
-func (q *query) entries() []*ratelimitv1.Entry {
-	var all []*ratelimitv1.Entry
-	for _, text := range q.values["entry"] {
+// fieldValue reads one value of a field. A key of an entry that has a = in it cannot be
+// written this way; gRPC and bodies in JSON take it.
+func fieldValue(field protoreflect.FieldDescriptor, name, text string) (value protoreflect.Value, err error) {
+	found := func(allowed string) error { return fmt.Errorf("%s: found %.100q; allowed: %s", name, text, allowed) }
+	switch field.Kind() {
+	case protoreflect.BoolKind:
+		if text != "" && text != "true" && text != "false" {
+			err = found("true or false")
+		}
+		return protoreflect.ValueOfBool(text == "true"), err
+	case protoreflect.Uint32Kind:
+		n, failed := strconv.ParseUint(text, 10, 32)
+		if failed != nil && text != "" {
+			err = found("a number")
+		}
+		return protoreflect.ValueOfUint32(uint32(n)), err
+	case protoreflect.EnumKind:
+		words := wordsOf[field.Enum().Name()]
+		n, ok := words[text]
+		if !ok && (text != "" || field.IsList()) {
+			err = found(yamlfile.Commas(slices.Sorted(maps.Keys(words))))
+		}
+		return protoreflect.ValueOfEnum(n), err
+	case protoreflect.MessageKind:
 		key, value, hasValue := strings.Cut(text, "=")
-		if !hasValue && q.err == nil {
-			q.err = endpoint.Invalid("entry: found %.100q; allowed: KEY=VALUE, or KEY= for an empty value", text)
+		if !hasValue {
+			err = found("KEY=VALUE, or KEY= for an empty value")
 		}
-		all = append(all, &ratelimitv1.Entry{Key: key, Value: value})
+		return protoreflect.ValueOfMessage((&ratelimitv1.Entry{Key: key, Value: value}).ProtoReflect()), err
+	default:
+		return protoreflect.ValueOfString(text), nil
+	}
+}
+
+// wordsOf has the words for the values of enums.
+var wordsOf = map[protoreflect.Name]map[string]protoreflect.EnumNumber{
+	"Part": numbers(map[string]adminv1.Part{
+		"block": adminv1.Part_PART_BLOCK, "terms": adminv1.Part_PART_TERMS, "plan": adminv1.Part_PART_PLAN,
+		"unlimited": adminv1.Part_PART_UNLIMITED, "numbers": adminv1.Part_PART_NUMBERS, "calendar": adminv1.Part_PART_CALENDAR,
+		"temporary": adminv1.Part_PART_TEMPORARY,
+	}),
+	"TopBy":     numbers(TopBys),
+	"TopWindow": numbers(TopWindows),
+}
+
+func numbers[E protoreflect.Enum](words map[string]E) map[string]protoreflect.EnumNumber {
+	all := make(map[string]protoreflect.EnumNumber, len(words))
+	for word, value := range words {
+		all[word] = value.Number()
 	}
 	return all
-}
-
-// choice reads one of the words of a map, or none.
-func choice[T any](q *query, name string, words map[string]T) (value T) {
-	if text := q.values.Get(name); text != "" {
-		value = meant(q, name, text, words)
-	}
-	return value
-}
-
-// meant returns what one of the words of a map means, as the value of a parameter.
-func meant[T any](q *query, name, text string, words map[string]T) T {
-	value, ok := words[text]
-	if !ok {
-		q.err = endpoint.Invalid("%s: found %.100q; allowed: %s", name, text, yamlfile.Commas(slices.Sorted(maps.Keys(words))))
-	}
-	return value
-}
-
-func readNothing[Q any](_ http.ResponseWriter, r *http.Request) (*Q, error) {
-	return new(Q), readQuery(r).err
-}
-
-func readGetRule(_ http.ResponseWriter, r *http.Request) (*adminv1.GetRuleRequest, error) {
-	q := readQuery(r, "domain", "path", "entry")
-	return &adminv1.GetRuleRequest{Domain: q.text("domain"), Path: q.text("path"), Entries: q.entries()}, q.err
-}
-
-func readListAssignments(_ http.ResponseWriter, r *http.Request) (*adminv1.ListAssignmentsRequest, error) {
-	q := readQuery(r, "domain", "prefix", "plan", "blocked", "page_size", "page_token")
-	return &adminv1.ListAssignmentsRequest{
-		Domain: q.text("domain"), Prefix: q.text("prefix"), Plan: q.text("plan"), Blocked: q.flag("blocked"),
-		PageSize: q.number("page_size"), PageToken: q.text("page_token"),
-	}, q.err
-}
-
-func readListAudit(_ http.ResponseWriter, r *http.Request) (*adminv1.ListAuditRequest, error) {
-	q := readQuery(r, "domain", "entry", "page_size", "page_token")
-	return &adminv1.ListAuditRequest{
-		Domain: q.text("domain"), Entries: q.entries(), PageSize: q.number("page_size"), PageToken: q.text("page_token"),
-	}, q.err
 }

@@ -100,15 +100,6 @@ func idleReset(warnings []string) error {
 	return status.Error(codes.FailedPrecondition, strings.Join(warnings, "; "))
 }
 
-// resetOne is Reset over HTTP, where what strict refuses has one status in all calls.
-func (a *API) resetOne(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.ResetResponse, error) {
-	response, err := a.Reset(ctx, r)
-	if s := status.Convert(err); s.Code() == codes.FailedPrecondition {
-		err = status.Error(codes.InvalidArgument, s.Message())
-	}
-	return response, err
-}
-
 // areLimits names limits as the subject of a sentence.
 func areLimits(names []string) string {
 	if len(names) == 1 {

@@ -38,17 +38,6 @@ func (r *answerRoom) add(part proto.Message) error {
 	return r.grow(r.bytes * answerByteCost)
 }
 
-// hold makes room for a part of an answer that is written before the next is made. Its
-// error is a status.
-func (r *answerRoom) hold(part proto.Message) error {
-	const small = 2 << 10 // which the place of the answer is charged for
-	bytes := proto.Size(part)
-	if bytes <= small {
-		return nil
-	}
-	return r.grow(bytes * answerByteCost)
-}
-
 // grow raises the charge to bytes in all, if it is less.
 func (r *answerRoom) grow(bytes int) error {
 	for r.charged < bytes {
@@ -68,4 +57,4 @@ func holdWhole(ctx context.Context, answer proto.Message, charged int) error {
 }
 
 var errLongAnswer = status.Errorf(codes.ResourceExhausted,
-	"the answer would have more than %d bytes, which callers do not read: ask for one rule by its path or entries, or for JSON, or read /rlconfig on this port", endpoint.MaxAnswer)
+	"the answer would have more than %d bytes, which callers do not read: ask for one rule by its path or entries, or read /rlconfig on this port", endpoint.MaxAnswer)

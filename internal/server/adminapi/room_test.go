@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/heaptest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
@@ -37,11 +36,11 @@ func manyDomains(t testing.TB) func(*server.Options) {
 	}
 }
 
-// Answers about rules are as long as the operator's file has it. 64 callers who ask for all
-// domains in JSON and do not read make the daemon hold some pieces of them, all get
-// their answers, and what is charged is more than what is held.
+// Answers about rules are as long as the operator's file has it. 16 callers who ask for all
+// domains in JSON and do not read make the daemon hold a few of them, all get their
+// answers, and what is charged is more than what is held.
 func TestAnswersAboutRulesHoldBoundedMemory(t *testing.T) {
-	const budget, callers, each = 32 << 20, 64, 128 << 10
+	const budget, callers, maxHeld = 64 << 20, 16, 8 << 20
 	d := servertest.Start(t, servertest.OneLimit, manyDomains(t), func(o *server.Options) { o.Requests.Memory = budget })
 	before := heaptest.InUse()
 	responses := make([]*http.Response, callers)
@@ -73,7 +72,7 @@ func TestAnswersAboutRulesHoldBoundedMemory(t *testing.T) {
 		}
 	}
 	t.Logf("%d answers hold %d bytes; %.0f are charged", callers, held, charged)
-	if held > callers*each || float64(held) > charged || charged > budget {
+	if held > maxHeld || float64(held) > charged || charged > budget {
 		t.Errorf("%d bytes are held, and %.0f are charged of %d", held, charged, budget)
 	}
 }
@@ -93,7 +92,7 @@ func TestAnswersAboutRulesOverGRPCAreCharged(t *testing.T) {
 	}
 }
 
-// An answer that callers of gRPC would not read is refused before it is made.
+// An answer that callers would not read is refused before it is made.
 func TestAnswersAboutRulesAreNoLongerThanCallersRead(t *testing.T) {
 	t.Parallel()
 	var rules strings.Builder
@@ -104,9 +103,7 @@ func TestAnswersAboutRulesAreNoLongerThanCallersRead(t *testing.T) {
 	if _, err := d.Admin(nil).GetRule(t.Context(), &adminv1.GetRuleRequest{Domain: "api"}); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "/rlconfig") {
 		t.Errorf("over gRPC: %v", err)
 	}
-	// JSON is written item by item, however long it is.
-	r := new(adminv1.GetRuleResponse)
-	if p := d.AskAdmin("GET", "/rules?domain=api", "", ""); protojson.Unmarshal([]byte(p.Body), r) != nil || p.Code != 200 || len(r.GetRules()) != 1000 {
-		t.Errorf("in JSON: %d, %d rules", p.Code, len(r.GetRules()))
+	if p := d.AskAdmin("GET", "/rules?domain=api", "", ""); p.Code != 429 || !strings.Contains(p.Body, "/rlconfig") {
+		t.Errorf("in JSON: %d %s", p.Code, p.Body)
 	}
 }

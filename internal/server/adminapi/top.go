@@ -3,7 +3,6 @@ package adminapi
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -143,12 +142,4 @@ func showTopSubject(r *top.Row) *adminv1.TopSubject {
 		m.Entries = append(m.Entries, &ratelimitv1.Entry{Key: strings.ToValidUTF8(e.Key, "\uFFFD"), Value: strings.ToValidUTF8(e.Value, "\uFFFD")})
 	}
 	return m
-}
-
-func readTop(_ http.ResponseWriter, r *http.Request) (*adminv1.TopRequest, error) {
-	q := readQuery(r, "domain", "rule", "by", "window", "rows")
-	return &adminv1.TopRequest{
-		Domain: q.text("domain"), Rule: q.text("rule"), Rows: q.number("rows"),
-		By: choice(q, "by", TopBys), Window: choice(q, "window", TopWindows),
-	}, q.err
 }

@@ -23,6 +23,8 @@ type visit struct {
 	// refused says why the request is not served, or is nil.
 	refused error
 	from    string
+	// failed is the error of the generated handler, a status.
+	failed error
 	// deadlines are those of the request.
 	deadlines *deadlines
 	// again returns who the caller is now, since its credentials may no longer be valid.
@@ -101,7 +103,7 @@ func (a *API) answerGRPC(w http.ResponseWriter, r *http.Request, method string) 
 		a.grpc.ServeHTTP(w, r)
 		return nil
 	}
-	return inPlace(ctx, w, a.placesForGRPC(method, memberOf(ctx)), func(w http.ResponseWriter) error {
+	return inPlace(ctx, w, a.placesFor(method, memberOf(ctx)), func(w http.ResponseWriter) error {
 		a.grpc.ServeHTTP(w, r)
 		return nil
 	})

@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
@@ -150,4 +152,41 @@ func (q *recordQueue) isFull() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.full
+}
+
+// getWatch is WatchAssignments: a record on each line, until the caller goes. An
+// error after the first line is the last one.
+func (a *API) getWatch(w http.ResponseWriter, r *http.Request) {
+	begun := false
+	response := http.NewResponseController(w)
+	err := a.do(r.Context(), "WatchAssignments", func() error {
+		values, err := readQuery(r, "domain")
+		if err != nil {
+			return err
+		}
+		if r.ContentLength != 0 {
+			// Over HTTP/1 the end of the connection is not seen while a body is unread.
+			return endpoint.Invalid("the body: found one; allowed: none")
+		}
+		begin := func() error {
+			begun = true
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusOK)
+			return response.Flush()
+		}
+		return a.watch(r.Context(), values.Get("domain"), begin, func(m *adminv1.WatchAssignmentsResponse) error {
+			if err := answerJSON.NewEncoder(w).Encode(m.GetRecord()); err != nil {
+				return err
+			}
+			return response.Flush()
+		})
+	})
+	switch {
+	case err == nil:
+	case begun:
+		endpoint.AppendError(w, status.Convert(err).Message())
+	default:
+		writeStatus(w, err)
+	}
 }

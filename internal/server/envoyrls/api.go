@@ -115,7 +115,7 @@ func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, bega
 func (e *API) PostJSON(w http.ResponseWriter, r *http.Request) {
 	began := e.Decider.Clock()
 	var request rlsv3.RateLimitRequest
-	if !e.ReadBody(w, r, &request, endpoint.BoundsOfRequest(e.Bounds)) {
+	if !e.ReadJSON(w, r, &request, endpoint.BoundsOfRequest(e.Bounds)) {
 		return
 	}
 	response, err := e.answerMessage(r.Context(), &request, began)

@@ -70,31 +70,6 @@ func (t *take) AppendWire(dst []byte) []byte { return t.appendTakeResponse(dst) 
 // answerTake decides one request.
 func (a *API) answerTake(ctx context.Context, t *take) error { return a.Answer(ctx, t.Call, nil) }
 
-// takeMessage is answerTake with protobuf's messages, for a request that began at
-// began.
-func (a *API) takeMessage(ctx context.Context, r *ratelimitv1.TakeRequest, began time.Duration) (*ratelimitv1.TakeResponse, error) {
-	c, err := a.callOf(r)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Release()
-	c.Began = began
-	if err := a.Answer(ctx, c.Call, nil); err != nil {
-		return nil, err
-	}
-	response := new(ratelimitv1.TakeResponse)
-	if err := proto.Unmarshal(c.appendTakeResponse(nil), response); err != nil {
-		return nil, status.Errorf(codes.Internal, "the response: %v", err)
-	}
-	return response, nil
-}
-
-// callOf reads a request into a call. The caller releases it.
-func (a *API) callOf(r *ratelimitv1.TakeRequest) (takeCall, error) {
-	c, err := CallOf(a.Decider, r)
-	return takeCall{c}, err
-}
-
 // CallOf reads a request into a call of the decider, like a take. The caller releases
 // it.
 func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error) {

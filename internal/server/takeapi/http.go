@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	gateway "github.com/ratelimitd/ratelimitd/internal/server/gateway/ratelimit/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -25,47 +27,76 @@ func GetOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(openAPI)
 }
 
-// Routes returns the handlers by method and path.
+// Routes returns the handlers by method and path. A body is bounded before the generated
+// handlers read it.
 func (a *API) Routes() map[string]http.HandlerFunc {
+	mux := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &endpoint.JSON{
+			MarshalOptions: endpoint.AnswerJSON,
+			Invalid:        func() { a.Requests.Failed(codes.InvalidArgument) },
+		}),
+		runtime.WithIncomingHeaderMatcher(endpoint.NoHeaders),
+		runtime.WithForwardResponseOption(writeDenial),
+		runtime.WithErrorHandler(func(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+			endpoint.WriteStatus(w, err)
+		}),
+	)
+	// Its error is always nil.
+	_ = gateway.RegisterRateLimitServiceHandlerServer(context.Background(), mux, messages{api: a})
+	within := func(bounds endpoint.JSONBounds) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if a.ReadBody(w, r, bounds) {
+				mux.ServeHTTP(endpoint.IgnoringErrors{ResponseWriter: w}, r)
+			}
+		}
+	}
+	one := within(endpoint.BoundsOfRequest(a.Bounds))
 	return map[string]http.HandlerFunc{
-		"POST /v1/take":      a.postTake,
-		"POST /v1/give-back": a.postGiveBack,
-		"POST /v1/settle":    a.postSettle,
-		"POST /v1/release":   a.postRelease,
+		"POST /v1/take":      one,
+		"POST /v1/give-back": within(boundsOfGiveBack(a.Bounds)),
+		"POST /v1/settle":    one,
+		"POST /v1/release":   one,
 	}
 }
 
-// postTake is Take. A denial is a 429 with retry-after, in whole seconds.
-func (a *API) postTake(w http.ResponseWriter, r *http.Request) {
-	began := a.Decider.Clock()
-	var request ratelimitv1.TakeRequest
-	if !a.ReadBody(w, r, &request, endpoint.BoundsOfRequest(a.Bounds)) {
-		return
-	}
-	response, err := a.takeMessage(r.Context(), &request, began)
-	if err != nil {
-		endpoint.WriteStatus(w, err)
-		return
+// writeDenial makes the answer to a denied take a 429 with retry-after, in whole seconds.
+func writeDenial(_ context.Context, w http.ResponseWriter, m proto.Message) error {
+	response, ok := m.(*ratelimitv1.TakeResponse)
+	if !ok || response.GetAllowed() {
+		return nil
 	}
 	if retry := response.GetRetryAfter(); retry != nil {
 		w.Header().Set(endpoint.RetryAfter, strconv.FormatInt(endpoint.Seconds(retry.AsDuration()), 10))
 	}
-	endpoint.WriteMessage(w, response, !response.GetAllowed())
+	w.WriteHeader(http.StatusTooManyRequests)
+	return nil
 }
 
-// postGiveBack is GiveBack.
-func (a *API) postGiveBack(w http.ResponseWriter, r *http.Request) {
-	answerBody(a, w, r, boundsOfGiveBack(a.Bounds), a.newGiveBack, a.giveBackTake, new(ratelimitv1.GiveBackRequest), new(ratelimitv1.GiveBackResponse))
+// messages is the service with protobuf's messages.
+type messages struct {
+	ratelimitv1.UnimplementedRateLimitServiceServer
+	api *API
 }
 
-// postSettle is Settle. What is not known is no error: to ask again would not help.
-func (a *API) postSettle(w http.ResponseWriter, r *http.Request) {
-	answerBody(a, w, r, endpoint.BoundsOfRequest(a.Bounds), a.newSettle, a.settle, new(ratelimitv1.SettleRequest), new(ratelimitv1.SettleResponse))
+// Take implements ratelimitv1.RateLimitServiceServer.
+func (m messages) Take(ctx context.Context, r *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+	return answerMessage(ctx, m.api.newTake(), m.api.answerTake, r, new(ratelimitv1.TakeResponse))
 }
 
-// postRelease is Release.
-func (a *API) postRelease(w http.ResponseWriter, r *http.Request) {
-	answerBody(a, w, r, endpoint.BoundsOfRequest(a.Bounds), a.newRelease, a.answerRelease, new(ratelimitv1.ReleaseRequest), new(ratelimitv1.ReleaseResponse))
+// GiveBack implements ratelimitv1.RateLimitServiceServer.
+func (m messages) GiveBack(ctx context.Context, r *ratelimitv1.GiveBackRequest) (*ratelimitv1.GiveBackResponse, error) {
+	return answerMessage(ctx, m.api.newGiveBack(), m.api.giveBackTake, r, new(ratelimitv1.GiveBackResponse))
+}
+
+// Settle implements ratelimitv1.RateLimitServiceServer. An unknown ID is no error: to ask
+// again would not help.
+func (m messages) Settle(ctx context.Context, r *ratelimitv1.SettleRequest) (*ratelimitv1.SettleResponse, error) {
+	return answerMessage(ctx, m.api.newSettle(), m.api.settle, r, new(ratelimitv1.SettleResponse))
+}
+
+// Release implements ratelimitv1.RateLimitServiceServer.
+func (m messages) Release(ctx context.Context, r *ratelimitv1.ReleaseRequest) (*ratelimitv1.ReleaseResponse, error) {
+	return answerMessage(ctx, m.api.newRelease(), m.api.answerRelease, r, new(ratelimitv1.ReleaseResponse))
 }
 
 // wireCall is a call that is read and written as bytes.
@@ -75,34 +106,21 @@ type wireCall interface {
 	Release()
 }
 
-// answerBody answers a body that is the request in JSON, as answer does its bytes. The call
-// begins once the body is read.
-func answerBody[C wireCall](a *API, w http.ResponseWriter, r *http.Request, bounds endpoint.JSONBounds, newCall func() C, answer func(context.Context, C) error, request, response proto.Message) {
-	if !a.ReadBody(w, r, request, bounds) {
-		return
-	}
-	if err := answerMessage(r.Context(), newCall(), answer, request, response); err != nil {
-		endpoint.WriteStatus(w, err)
-		return
-	}
-	endpoint.WriteMessage(w, response, false)
-}
-
-// answerMessage reads a message into a call, which it releases, and has it answered.
-func answerMessage[C wireCall](ctx context.Context, c C, answer func(context.Context, C) error, request, response proto.Message) error {
+// answerMessage reads a message into a call, which it releases, and answers it.
+func answerMessage[C wireCall, M proto.Message](ctx context.Context, c C, answer func(context.Context, C) error, request proto.Message, response M) (M, error) {
 	defer c.Release()
 	message, err := proto.Marshal(request)
 	if err == nil {
 		err = c.ReadWire(string(message))
 	}
 	if err != nil {
-		return endpoint.Invalid("the request: %v", err)
+		return response, endpoint.Invalid("the request: %v", err)
 	}
 	if err := answer(ctx, c); err != nil {
-		return err
+		return response, err
 	}
 	if err := proto.Unmarshal(c.AppendWire(nil), response); err != nil {
-		return status.Errorf(codes.Internal, "the response: %v", err)
+		return response, status.Errorf(codes.Internal, "the response: %v", err)
 	}
-	return nil
+	return response, nil
 }
