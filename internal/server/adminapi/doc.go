@@ -3,6 +3,7 @@
 // nothing: it shows the rules and makes the changes in a store of assignments. It imports
 // access, assign, rules, fleet, endpoint, pages and accounts, and the API's messages.
 //
-// A method has its right in calls.go and its path in http.go. What Decider.Explain finds
-// is written into a message by explain.go, which the command explain prints as a tree.
+// A method has its right in calls.go, and its path in http.go and gateway/routes.yaml.
+// What Decider.Explain finds is written into a message by explain.go, which the command
+// explain prints as a tree.
 package adminapi
