@@ -1,18 +1,13 @@
 package integration
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync"
-	"syscall"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
-	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
 // An import during which Redis fails over says what it did. Running it again mends
@@ -75,4 +70,3 @@ func TestImportWhileRedisFailsOver(t *testing.T) {
 		t.Errorf("once the former master is back %d rows are in force, of %d", len(got), len(want))
 	}
 }
-

@@ -57,10 +57,10 @@ var routes = map[string]route{
 
 // Routes returns the handlers by method and path.
 func (a *API) Routes() map[string]http.HandlerFunc {
+	setQueryParser()
 	generated := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, answerJSON),
 		runtime.WithIncomingHeaderMatcher(endpoint.NoHeaders),
-		runtime.SetQueryParameterParser(queryParser{}),
 		runtime.WithForwardResponseOption(writeHeader),
 		runtime.WithErrorHandler(func(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, _ http.ResponseWriter, _ *http.Request, err error) {
 			visitOf(ctx).failed = err

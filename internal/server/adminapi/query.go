@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -50,6 +52,13 @@ func readQuery(r *http.Request, names ...string) (url.Values, error) {
 // queryParser puts the parameters of a query, which are known to be allowed, into the
 // fields of a request. The generated handlers make its errors statuses.
 type queryParser struct{}
+
+// setQueryParser has all of the generated handlers use a queryParser. The library keeps
+// the parser in a variable of its package, so servers that start together must not each
+// write it.
+var setQueryParser = sync.OnceFunc(func() {
+	runtime.NewServeMux(runtime.SetQueryParameterParser(queryParser{}))
+})
 
 // Parse implements runtime.QueryParameterParser.
 func (queryParser) Parse(request proto.Message, values url.Values, _ *utilities.DoubleArray) error {
