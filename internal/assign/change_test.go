@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 // said has what a layer says of each part, 0 for nothing: of the plan, the calendar,
@@ -249,10 +250,7 @@ func randomChange(r *rand.Rand, now int64, limits int) assign.Change {
 func TestApplyIsAsTheSlowModel(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	traces := 20_000
-	if testing.Short() {
-		traces = 2_000
-	}
+	traces := soaktest.Long(1_000, 20_000)
 	counts := map[assign.Outcome]int{}
 	for range traces {
 		limits := []int{2, 6, maxLimits}[r.IntN(3)]
@@ -309,7 +307,7 @@ func check(t *testing.T, held *assign.Assignment, model slow, now int64) {
 func TestApplyAltersNothingThatIsHeld(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
-	for range 2000 {
+	for range soaktest.Long(200, 2000) {
 		var held *assign.Assignment
 		for range 6 {
 			c := randomChange(r, 1, 4)

@@ -23,7 +23,7 @@ import (
 // denial says to wait for too long.
 func TestDenialsAreAsWithoutMemory(t *testing.T) {
 	t.Parallel()
-	for seed := range soaktest.Long(uint64(4), 12) {
+	for seed := range soaktest.Long(uint64(3), 12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 7))
@@ -39,7 +39,7 @@ func TestDenialsAreAsWithoutMemory(t *testing.T) {
 				}
 			}
 			var takes []taken
-			for range 400 {
+			for range soaktest.Long(200, 400) {
 				s.pass(time.Duration(r.Int64N(1 + int64(300*time.Millisecond)/(1+r.Int64N(50)))))
 				if n := len(takes); n > 0 && r.IntN(10) == 0 {
 					s.giveBack(takes[r.IntN(n)])

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 // RunResets makes callers take from the limits of a subject while reset forgets its
@@ -41,7 +42,8 @@ func RunResets(t *testing.T, stores []bucket.Store, reset func(t *testing.T, key
 
 // takeWhileReset returns how many groups were admitted during how many resets.
 func takeWhileReset(t *testing.T, stores []bucket.Store, hits []bucket.Hit, reset func()) (admitted, resets int64) {
-	const callers, times = 64, 25
+	const callers = 64
+	times := soaktest.Long[int64](6, 25)
 	var taken atomic.Int64
 	var wait sync.WaitGroup
 	end := make(chan struct{})
