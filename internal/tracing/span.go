@@ -49,6 +49,25 @@ func SpanOf(ctx context.Context) *Span {
 	return nil
 }
 
+// spanKey is the key of the span among a context's values.
+type spanKey struct{}
+
+// Value implements context.Context.
+func (s *sampled) Value(key any) any {
+	if key == (spanKey{}) {
+		return s.span
+	}
+	return s.Context.Value(key)
+}
+
+// OnTop returns ctx, in which SpanOf finds the span of a context that ctx derives from.
+func OnTop(ctx context.Context) context.Context {
+	if span, ok := ctx.Value(spanKey{}).(*Span); ok {
+		return &sampled{ctx, span}
+	}
+	return ctx
+}
+
 // Part returns the context to decide one of the span's several requests with, and what
 // stands for the span there. Parts may be used at the same time; Join follows when all
 // are answered. A part is neither described nor ended.

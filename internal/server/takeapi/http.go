@@ -13,6 +13,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	gateway "github.com/ratelimitd/ratelimitd/internal/server/gateway/ratelimit/v1"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -116,7 +117,8 @@ func answerMessage[C wireCall, M proto.Message](ctx context.Context, c C, answer
 	if err != nil {
 		return response, endpoint.Invalid("the request: %v", err)
 	}
-	if err := answer(ctx, c); err != nil {
+	// The generated handler has put values of its own into the context.
+	if err := answer(tracing.OnTop(ctx), c); err != nil {
 		return response, err
 	}
 	if err := proto.Unmarshal(c.AppendWire(nil), response); err != nil {
