@@ -44,7 +44,9 @@ type canvas struct{ picture.Canvas }
 // except the first. It is an error if a line has no room.
 func draw(t theme, title string, commands []typed) (string, error) {
 	lines := -1
-	for _, cmd := range commands {
+	for i := range commands {
+		cmd := &commands[i]
+		cmd.printed = folded(cmd.printed)
 		lines += 2 + strings.Count(cmd.printed, "\n")
 	}
 	height := firstLine + (lines-1)*lineStep + bottom
@@ -89,6 +91,23 @@ func (c *canvas) line(y int, text, svg string) error {
 		c.Add(`  <text xml:space="preserve" x="%d" y="%d" textLength="%d">%s</text>`, left, y, length*columnStep, svg)
 	}
 	return nil
+}
+
+// folded returns a text whose long lines go on in the next, broken at spaces.
+func folded(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		for utf8.RuneCountInString(line) > columns+1 {
+			at := strings.LastIndexByte(string([]rune(line)[:columns+1]), ' ')
+			if at <= 0 {
+				break
+			}
+			b.WriteString(line[:at] + "\n")
+			line = line[at+1:]
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 // escaped returns a text as XML has it.

@@ -38,7 +38,7 @@ const lanes = 4
 // TestAnswersAreThoseOfTheModel asks a server and the model the same.
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
-	compareWorlds(t, soaktest.Long(30, 2500), 410, servertest.Memory, fromFiles)
+	compareWorlds(t, soaktest.Long(15, 2500), 410, servertest.Memory, fromFiles)
 }
 
 // opener opens a world's own store.
