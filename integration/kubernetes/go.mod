@@ -6,9 +6,7 @@ require (
 	github.com/Masterminds/sprig/v3 v3.3.0
 	github.com/ratelimitd/ratelimitd v0.1.0
 	github.com/ratelimitd/ratelimitd/internal/bucket v0.1.0
-	github.com/ratelimitd/ratelimitd/proto v0.1.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.37.0
 	k8s.io/apimachinery v0.37.0
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
@@ -69,7 +67,6 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
