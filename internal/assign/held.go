@@ -29,9 +29,11 @@ type ownNumbers struct {
 	next *ownNumbers
 }
 
-// rare is the calendar of the base, which may say nothing, and the temporary layers.
+// rare is the calendar of the base, which may say nothing, when the base was changed, and
+// the temporary layers.
 type rare struct {
 	calendar unique.Handle[ownCalendar]
+	at       int64
 	layers   []Layer
 }
 
@@ -46,7 +48,7 @@ func Hold(a *Assignment) Held {
 		last = &(*last).next
 	}
 	if base.Calendar != (Calendar{}) || len(a.Layers) > 0 {
-		h.rare = &rare{calendar: unique.Make(newOwnCalendar(base.Calendar)), layers: a.Layers}
+		h.rare = &rare{calendar: unique.Make(newOwnCalendar(base.Calendar)), at: base.At, layers: a.Layers}
 	}
 	return h
 }
@@ -121,17 +123,20 @@ func (h *Held) NumbersOf(limit string, now int64) (Numbers, bool) {
 	return Numbers{}, false
 }
 
-// CalendarOf returns the calendar of a limit of its subject: as the assignment says, or
-// else the limit's own.
+// CalendarOf returns the calendar of a limit of its subject: as the assignment says, with
+// the moment of that, or else the limit's own.
 func (h *Held) CalendarOf(c bucket.Calendar, now int64) bucket.Calendar {
 	if c.Unit == bucket.NoCalendar || h.rare == nil {
 		return c
 	}
-	own := h.rare.calendar.Value()
+	own, at := h.rare.calendar.Value(), h.rare.at
 	if l := h.top(now, saysCalendar); l != nil {
-		own = newOwnCalendar(l.Calendar)
+		own, at = newOwnCalendar(l.Calendar), l.At
 	}
-	return own.of(c)
+	if moved := own.of(c); moved != c {
+		return moved.MovedAt(at, now)
+	}
+	return c
 }
 
 // Frees reports whether it frees exactly its subject from limits.

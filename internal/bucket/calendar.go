@@ -75,6 +75,9 @@ type Calendar struct {
 	Starts Starts
 	// Zone is one of package zone's, whose zones can be compared.
 	Zone *time.Location
+	// Moved is the start of a window in which what was used before it counts too, in
+	// microseconds since the Unix epoch, or 0 if there is none; see MovedAt.
+	Moved int64
 }
 
 // Period returns how long the longest window is on clocks that no one sets: the Period of
@@ -103,7 +106,25 @@ func (c Calendar) Borders(at int64) [3]int64 {
 	return [3]int64{start, end, next}
 }
 
-// String says all of a calendar; no two look alike.
+// movedFor is how long after the first new start a calendar knows that it was moved: longer
+// than the clocks of daemons and stores differ.
+const movedFor = int64(time.Hour / time.Microsecond)
+
+// MovedAt returns the calendar as one that took the place of another at a moment, where it
+// is now: what was used before counts until the first start after that moment. Calendars
+// that were moved in the same window are equal, and equal to others once that is over.
+// Moments are in microseconds since the Unix epoch.
+func (c Calendar) MovedAt(at, now int64) Calendar {
+	if longest := (c.Period() + 2*24*time.Hour).Microseconds(); at == 0 || now-at > longest {
+		return c
+	}
+	if start, end := c.Window(at); now < end+movedFor {
+		c.Moved = start
+	}
+	return c
+}
+
+// String says where all windows of a calendar begin; no two look alike.
 func (c Calendar) String() string {
 	return fmt.Sprintf("%s, starts %q, in %s", c.Unit, c.Starts, c.Zone)
 }

@@ -242,8 +242,8 @@ func TestSharesKeepTheCalendar(t *testing.T) {
 	}
 }
 
-// What was counted by earlier numbers counts until the next border of the limit's own, or
-// until it ends by itself.
+// What was counted by earlier numbers counts in the window of its last write, as the new
+// numbers have it, and no longer than by the earlier ones.
 func TestCountsOfEarlierNumbers(t *testing.T) {
 	at := func(text string) int64 {
 		moment, err := time.Parse(time.DateTime, text)
@@ -263,6 +263,9 @@ func TestCountsOfEarlierNumbers(t *testing.T) {
 	by := func(unit bucket.CalendarUnit, starts string) *bucket.Limit {
 		return limitOf(bucket.Spec{Calendar: mustCalendar(t, unit, starts, "UTC")})
 	}
+	movedBy := func(starts, change string) *bucket.Limit {
+		return limitOf(bucket.Spec{Calendar: mustCalendar(t, bucket.CalendarMonth, starts, "UTC").MovedAt(at(change), at(change))})
+	}
 	for _, c := range []struct {
 		name          string
 		before, after *bucket.Limit
@@ -276,7 +279,15 @@ func TestCountsOfEarlierNumbers(t *testing.T) {
 		{"a year in place of a month", by(bucket.CalendarMonth, ""), by(bucket.CalendarYear, ""), "2026-03-10 12:00:00", "2026-03-12 00:00:00", "2026-04-01 00:00:00"},
 		{"a day in place of a year", by(bucket.CalendarYear, ""), by(bucket.CalendarDay, ""), "2026-03-10 12:00:00", "2026-03-10 13:00:00", "2026-03-11 00:00:00"},
 		{"a month in place of a period", limitOf(bucket.Spec{Period: 90 * day}), by(bucket.CalendarMonth, ""), "2026-03-10 12:00:00", "2026-03-12 00:00:00", "2026-04-01 00:00:00"},
-		{"a period in place of a month", by(bucket.CalendarMonth, ""), limitOf(bucket.Spec{Period: day}), "2026-03-10 12:00:00", "2026-03-12 00:00:00", "2026-04-01 00:00:00"},
+		{"a day in place of a month", by(bucket.CalendarMonth, ""), limitOf(bucket.Spec{Period: day}), "2026-03-10 12:00:00", "2026-03-10 23:59:59", "2026-03-11 00:00:00"},
+		{"which is over", by(bucket.CalendarMonth, ""), limitOf(bucket.Spec{Period: day}), "2026-03-10 12:00:00", "2026-03-11 00:00:00", ""},
+		{"five seconds in place of a day", limitOf(bucket.Spec{Period: day}), limitOf(bucket.Spec{Period: 5 * time.Second}), "2026-03-10 12:00:01", "2026-03-10 12:00:02", "2026-03-10 12:00:05"},
+		{"which are over", limitOf(bucket.Spec{Period: day}), limitOf(bucket.Spec{Period: 5 * time.Second}), "2026-03-10 12:00:01", "2026-03-10 12:00:05", ""},
+		{"a day in place of a minute", limitOf(bucket.Spec{Period: time.Minute}), limitOf(bucket.Spec{Period: day}), "2026-03-10 12:00:01", "2026-03-10 12:00:02", "2026-03-10 12:01:00"},
+		{"a start just begun, of unknown date", by(bucket.CalendarMonth, ""), by(bucket.CalendarMonth, "28 12:00"), "2026-03-28 11:59:59", "2026-03-28 12:00:30", ""},
+		{"a start just begun, of a change since", by(bucket.CalendarMonth, ""), movedBy("28 12:00", "2026-03-28 12:00:20"), "2026-03-28 11:59:59", "2026-03-28 12:00:30", "2026-04-01 00:00:00"},
+		{"a start to come, of a change before it", by(bucket.CalendarMonth, ""), movedBy("28 12:01", "2026-03-28 12:00:20"), "2026-03-28 11:59:59", "2026-03-28 12:00:30", "2026-03-28 12:01:00"},
+		{"which has come since", by(bucket.CalendarMonth, ""), movedBy("28 12:01", "2026-03-28 12:00:20"), "2026-03-28 11:59:59", "2026-03-28 12:01:00", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var s bucket.State

@@ -5,13 +5,11 @@ package bucket
 // have. Around the border of two windows twice the limit can pass within one period,
 // which sliding_window and the buckets prevent.
 //
-// When the period changes, a count is kept until the window in which it was written ends;
-// the next hit moves it into the new window.
-//
-// With a Calendar the windows begin where that says. A count is then kept only in windows
-// of the limit's own: what was counted before the window that contains now began does not
-// count in it, whatever the window in which it was written. So where a customer's month
-// begins on another day from now on, what was used counts until then and no longer.
+// Under new numbers a count counts in the new window that contains its last write, and in
+// no other, and never beyond the window in which it was written. So nobody waits longer
+// than one new window, and no new window admits more than its number. Only where it is
+// known when the start of windows was moved, as in an assignment, a count goes on until
+// the first new start after that: otherwise each move could begin a window of its own.
 
 func fixedWindow() algorithm {
 	return algorithm{
@@ -43,7 +41,7 @@ func (l *Limit) windowCount(s *State, clock int64) (count, now int64) {
 		return 0, clock
 	}
 	now = max(clock, s.Last)
-	if l.calendar != nil && s.Last < l.calendar.borders(now)[0] {
+	if start, _ := l.window(now); s.Last < start && start > l.Calendar.Moved {
 		return 0, now
 	}
 	return s.Level, now
@@ -51,19 +49,21 @@ func (l *Limit) windowCount(s *State, clock int64) (count, now int64) {
 
 // countEnd returns the moment from which a count of the window that contains now does not
 // count.
-func (l *Limit) countEnd(s *State, now int64) int64 {
-	if l.calendar == nil {
-		return s.Expires
+func (l *Limit) countEnd(s *State, now int64) int64 { return min(s.Expires, l.windowEnd(now)) }
+
+// window returns the start and the end of the window that contains at.
+func (l *Limit) window(at int64) (start, end int64) {
+	if l.calendar != nil {
+		b := l.calendar.borders(at)
+		return b[0], b[1]
 	}
-	return min(s.Expires, l.calendar.borders(now)[1])
+	start = at - at%l.PeriodMicros
+	return start, start + l.PeriodMicros
 }
 
-// windowEnd returns the end of the window that contains at.
 func (l *Limit) windowEnd(at int64) int64 {
-	if l.calendar != nil {
-		return l.calendar.borders(at)[1]
-	}
-	return (at/l.PeriodMicros + 1) * l.PeriodMicros
+	_, end := l.window(at)
+	return end
 }
 
 func (l *Limit) decideFixedWindow(s *State, clock int64, demand Demand) Decision {
@@ -102,7 +102,7 @@ func (l *Limit) chargeFixedWindow(s *State, clock int64, demand Demand) (wrote b
 
 func (l *Limit) giveBackFixedWindow(s *State, clock int64, demand Demand, took, _ Portion) {
 	count, now := l.windowCount(s, clock)
-	if count == 0 || l.windowEnd(took.At) != s.Expires {
+	if count == 0 || l.windowEnd(took.At) != l.countEnd(s, now) {
 		return
 	}
 	l.writeFixedWindow(s, now, count-min(count, demand.Cost))

@@ -97,3 +97,41 @@ func TestPlanOfAHolderIsAsOfNow(t *testing.T) {
 		t.Errorf("once the layer has ended the number is %d, want 3", requests)
 	}
 }
+
+// Whoever moves the start of a month to the minute just begun, however often, begins no
+// month: what was used counts until the first start after the change.
+func TestMovedStartBeginsNoWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "domain: d\ndescriptors: [{key: user, rate_limit: {requests: 10, calendar: month}}]")
+	clock := decidetest.Started.Truncate(time.Minute)
+	take := func() (admitted int) {
+		clock = clock.Add(time.Second)
+		r.Clock.Store(clock.UnixMicro())
+		for range 12 {
+			if !r.Take(decidetest.Asking("user=a", 1)).Denied {
+				admitted++
+			}
+		}
+		return admitted
+	}
+	if got := take(); got != 10 {
+		t.Fatalf("admitted %d, want 10", got)
+	}
+	var starts time.Time
+	for range 3 {
+		starts = clock.Truncate(time.Minute).Add(time.Minute)
+		clock = starts.Add(time.Second)
+		a := assign.Assignment{
+			Subject: assign.Subject{Domain: "d", Entries: decidetest.Entries("user=a")},
+			Base:    assign.Layer{Terms: assign.Terms{Calendar: assign.Calendar{Starts: starts.UTC().Format("2 15:04")}}, At: clock.UnixMicro()},
+		}
+		r.Assigned.Put(&a)
+		if got := take(); got != 0 {
+			t.Errorf("a month from %s: admitted %d", starts, got)
+		}
+		r.Assigned.Delete(a.Subject, "2")
+		if got := take(); got != 0 {
+			t.Errorf("the file's month again: admitted %d", got)
+		}
+	}
+}

@@ -58,7 +58,8 @@ func maxBetween(l *bucket.Limit, from, to int64) *big.Rat {
 }
 
 // runSideBySide: while some daemons have the old rules and some the new ones, no
-// more is admitted than the larger limit allows.
+// more is admitted than the larger limit allows. Of fixed windows with periods of their own
+// each begins a count at its own borders: so the larger here has no longer one.
 func runSideBySide(t *testing.T, h Harness) {
 	for _, a := range Rates() {
 		for _, larger := range []bucket.Spec{
@@ -67,6 +68,9 @@ func runSideBySide(t *testing.T, h Harness) {
 			{Algorithm: a, Requests: 60, Period: 90 * time.Second},
 		} {
 			old := NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: time.Minute})
+			if a == bucket.FixedWindow && larger.Period > old.Period {
+				continue
+			}
 			if a.IsBucket() {
 				larger.Burst = max(larger.Requests, old.Burst)
 			}

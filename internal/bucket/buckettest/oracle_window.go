@@ -36,21 +36,17 @@ func (m *window) moveTo(l *bucket.Limit, clock int64) {
 	m.last, m.end = clock, windowEnd(l, clock)
 }
 
-// used is the count until its own window ends, even if the limit has another period now. A
-// limit by calendar counts only what was written in the window that it is now.
+// used is the count until its own window ends. Under other numbers it counts in the window
+// of its last write alone, or in all until the calendar's first start after it was moved.
 func (m *window) used(l *bucket.Limit, clock int64) int64 {
-	start, _ := windowOf(l, m.now(l, clock))
-	if l.Calendar != (bucket.Calendar{}) && m.last < start {
+	if start, _ := windowOf(l, m.now(l, clock)); m.last < start && start > l.Calendar.Moved {
 		return 0
 	}
 	return m.n
 }
 
 func (m *window) fallsTo(l *bucket.Limit, clock, _ int64) int64 {
-	if l.Calendar != (bucket.Calendar{}) {
-		return min(m.end, windowEnd(l, m.now(l, clock)))
-	}
-	return m.end
+	return min(m.end, windowEnd(l, m.now(l, clock)))
 }
 
 // charge moves the count to the window of now.
@@ -67,7 +63,7 @@ func (m *window) charge(h bucket.Hit, clock int64) bool {
 }
 
 func (m *window) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
-	if windowEnd(h.Limit, charged.at) != m.end {
+	if windowEnd(h.Limit, charged.at) != m.fallsTo(h.Limit, clock, 0) {
 		return false
 	}
 	h.Cost = -h.Cost

@@ -246,6 +246,9 @@ func (g *generator) calendar() bucket.Calendar {
 	if slices.Contains(units, c.Unit) {
 		c.Starts = starts
 	}
+	if g.Pick(3) == 0 {
+		c = c.MovedAt(g.clock-g.Pick(c.Period().Microseconds()), g.clock)
+	}
 	return c
 }
 

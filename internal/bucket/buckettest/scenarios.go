@@ -375,7 +375,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "a fixed window's count carries over while its window lasts",
+		name: "a fixed window's count carries over into the new window of its last write",
 		limits: []bucket.Spec{
 			perMinute(bucket.FixedWindow, 5, 0),
 			{Algorithm: bucket.FixedWindow, Requests: 5, Period: s},
@@ -383,7 +383,8 @@ var scenarios = []scenario{
 		},
 		steps: []step{
 			ok(10*s, 5, 0, 50*s),
-			no(20*s, 1, 0, 40*s, 40*s).by(1),
+			no(10*s, 1, 0, 1*s, 1*s).by(1),
+			no(20*s, 1, 0, 40*s, 40*s).by(0),
 			ok(60*s, 1, 4, 1*s).by(1),
 			ok(60*s, 4, 0, 60*s).by(0),
 			ok(70*s, 1, 4, 3530*s).by(2),

@@ -68,7 +68,7 @@ const byCalendar = -1
 // of its two windows, in microseconds since the Unix epoch.
 func appendLimitByCalendar(dst []byte, l *bucket.Limit, at int64) []byte {
 	b, _ := l.Borders(at)
-	return appendNumbers(dst, byCalendar, int64(l.Charging()), l.Capacity, b[0], b[1], b[2], 0)
+	return appendNumbers(dst, byCalendar, int64(l.Charging()), l.Capacity, b[0], b[1], b[2], l.Calendar.Moved)
 }
 
 // appendLimit appends a limit's algorithm, or 0 if it always denies and looks at no

@@ -24,43 +24,56 @@ local function new_window_writes(capacity, window_end)
   return charge, give_back
 end
 
-makers[FIXED_WINDOW] = function(charging, capacity, period)
+-- Makes decide from the function that returns the start and the end of the window that
+-- contains a moment, or nothing if it does not know the moment's window. What was last
+-- written before a window counts in it if that began by moved.
+local function new_window_decision(charging, capacity, window, moved)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
 
-  -- Returns the end of the window that contains at.
-  local function window_end(at) return at - at % period + period end
-
-  local function decide(value, cost)
-    local now, count, expires = clock, 0, 0
+  return function(value, cost)
+    local now, count, last, expires = clock, 0, 0, 0
     if value then
       if #value ~= 24 then return end
-      local last, level
+      local level
       last, expires, level = unpack_doubles('<ddd', value)
       if not are_readable(last, expires, level) then return end
       if clock < expires then
         count = level
         if last > now then
           if last > clock + ARGV[1] then
-            expires = window_end(clock)
-            return nil, pack('<ddd', clock, expires, level), expires
+            local _, ends = window(clock)
+            if not ends then return nil, nil, clock end
+            return nil, pack('<ddd', clock, ends, level), ends
           end
           now = last
         end
       end
     end
+    local start, ends = window(now)
+    if not ends then return nil, nil, now end
+    if last < start and start > moved then count = 0 end
+    if expires < ends then ends = expires end
     local remaining, retry, reset = capacity - count, 0, 0
     if remaining < 0 then remaining = 0 end
-    if count > 0 then reset = expires - clock end
+    if count > 0 then reset = ends - clock end
     if cost >= 0 then
       local claim = (charging == CHARGES_USE or cost < least) and least or cost
       if claim > capacity then
         retry = NEVER
       elseif count + claim > capacity then
-        retry = expires - clock
+        retry = ends - clock
       end
     end
-    return remaining, retry, reset, 0, now, count, expires
+    return remaining, retry, reset, 0, now, count, ends
   end
+end
 
-  return decide, new_window_writes(capacity, window_end)
+makers[FIXED_WINDOW] = function(charging, capacity, period)
+  local function window(at)
+    local start = at - at % period
+    return start, start + period
+  end
+  local function window_end(at) return at - at % period + period end
+
+  return new_window_decision(charging, capacity, window, 0), new_window_writes(capacity, window_end)
 end
