@@ -41,9 +41,10 @@ func (d *Decider) planOf(domain *rules.Domain, plans *rules.Plans, found *assign
 }
 
 // assign replaces what the rule of an outcome says with what is assigned to exactly
-// this descriptor, as far as that is in force at the moment now.
-func (c *Call) assign(o *Outcome, own *assign.Held, now int64) {
-	if own.Frees(now) {
+// this descriptor, as far as that is in force at the moment now. A slot is released
+// while its subject is unlimited too: it counts again afterwards.
+func (c *Call) assign(o *Outcome, own *assign.Held, now int64, releases bool) {
+	if own.Frees(now) && !releases {
 		o.Limits, o.freed = nil, true
 		return
 	}

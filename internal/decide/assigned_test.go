@@ -1,10 +1,16 @@
 package decide_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 )
 
@@ -132,6 +138,63 @@ func TestMovedStartBeginsNoWindow(t *testing.T) {
 		r.Assigned.Delete(a.Subject, "2")
 		if got := take(); got != 0 {
 			t.Errorf("the file's month again: admitted %d", got)
+		}
+	}
+}
+
+// A release frees a slot whatever has become of the limit since it was taken.
+func TestSlotIsReleasedWhateverTheLimitIsNow(t *testing.T) {
+	t.Parallel()
+	const limits = `
+domain: d
+descriptors:
+  - key: user
+    descriptors:
+      - key: call
+        rate_limit: {algorithm: concurrency, requests: %d, hold: 1h}
+`
+	for name, change := range map[string]func(r *rig){
+		"as it was": func(*rig) {},
+		"another number in the file": func(r *rig) {
+			r.Reload(fmt.Sprintf(limits, 12))
+		},
+		"another hold in the file": func(r *rig) {
+			r.Reload(strings.Replace(fmt.Sprintf(limits, 2), "1h", "2h", 1))
+		},
+		"a number assigned": func(r *rig) { r.assign("user=a", assign.Terms{Numbers: []assign.Numbers{{Requests: 1}}}) },
+		"blocked":           func(r *rig) { r.assign("user=a", assign.Terms{Blocked: true}) },
+		"unlimited":         func(r *rig) { r.assign("user=a", assign.Terms{Unlimited: true}) },
+	} {
+		for how, release := range map[string]func(r *rig) bucket.Released{
+			"a release": func(r *rig) bucket.Released {
+				c := r.NewCall()
+				c.Domain, c.Releases = "d", true
+				c.Descriptors = append(c.Descriptors, decide.Descriptor{Entries: decidetest.Entries("user=a,call=1"), Refund: true})
+				if err := errors.Join(c.Check(true), r.Decide(context.Background(), c)); err != nil {
+					r.T.Fatal(err)
+				}
+				return c.Outcomes[0].Decisions[0].Released
+			},
+			"a refund": func(r *rig) bucket.Released {
+				asked := decidetest.Asking("user=a,call=1", 1)
+				asked.Refund = true
+				decisions := r.Take(asked).Outcomes[0].Decisions
+				return decisions[len(decisions)-1].Released
+			},
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, fmt.Sprintf(limits, 2))
+				for _, call := range []string{"user=a,call=1", "user=a,call=2"} {
+					if r.Take(decidetest.Asking(call, 1)).Denied {
+						t.Fatal("a slot is denied")
+					}
+				}
+				change(r)
+				if got := release(r); got != bucket.ReleasedSlot {
+					t.Errorf("it released %v, want a slot", got)
+				}
+			})
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (d *Decider) matchDescriptor(c *Call, i int, assigned *assign.DomainTable) 
 		c.useLimitsOf(o, o.Rule)
 	}
 	if found.Own != nil {
-		c.assign(o, found.Own, found.Now)
+		c.assign(o, found.Own, found.Now, o.hasHolder() && asked.cost < 0)
 	}
 	if c.Releases {
 		c.holdersOnly(o)

@@ -2,6 +2,7 @@ package decidetest
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,7 @@ type Rig struct {
 	Clock  atomic.Int64 // in microseconds since the Unix epoch
 	Memory *memstore.Store
 	Live   *rules.Live
+	path   string
 }
 
 // Started is when a Rig's clock begins.
@@ -35,7 +37,8 @@ func NewRig(t testing.TB, limits string, change ...func(*decide.Options)) *Rig {
 	t.Helper()
 	r := &Rig{T: t}
 	r.Clock.Store(Started.UnixMicro())
-	r.Live = limitsfile.NewLive(filetest.Write(t, t.TempDir(), "limits.yaml", limits), nil)
+	r.path = filetest.Write(t, t.TempDir(), "limits.yaml", limits)
+	r.Live = limitsfile.NewLive(r.path, nil)
 	if err := r.Live.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +55,15 @@ func NewRig(t testing.TB, limits string, change ...func(*decide.Options)) *Rig {
 	}
 	r.Decider = decide.New(o)
 	return r
+}
+
+// Reload puts limits in the place of those that are loaded.
+func (r *Rig) Reload(limits string) {
+	r.T.Helper()
+	filetest.Write(r.T, filepath.Dir(r.path), filepath.Base(r.path), limits)
+	if err := r.Live.Reload(); err != nil {
+		r.T.Fatal(err)
+	}
 }
 
 // Call returns a checked call in the domain d.
