@@ -42,8 +42,8 @@ type algorithm struct {
 	// charge reports false if it found nothing to do.
 	charge func(l *Limit, s *State, clock int64, demand Demand) (wrote bool)
 	// giveBack gives the demand's cost back, which is all or a part of what a hit took.
-	// before is what its caller took earlier and still has, if that is known.
-	giveBack func(l *Limit, s *State, clock int64, demand Demand, took, before Portion)
+	// older is what its caller took before and still has, if that is known.
+	giveBack func(l *Limit, s *State, clock int64, demand Demand, took Portion, older []Portion)
 	// level returns how much of a state still counts at clock, in units of a bucket or else
 	// in costs; nil if a hit with a cost is no charge.
 	level func(l *Limit, s *State, clock int64) int64

@@ -25,11 +25,10 @@ const MaxReservation = 24 * time.Hour
 // as far as moments say. A store keeps it beside the state. The zero Bill is that of an
 // ID that no one took with.
 //
-// A settlement takes back the newest charge first. Two portions are kept apart, the first
-// take and what came after it, so that a settlement to more and then to less takes back
-// what it had added itself. Where the later portion has several moments, the oldest
-// counts. So it errs on the safe side, since the older a charge the less of it can be
-// given back.
+// A settlement takes back the newest charge first. What was charged at different moments is
+// kept apart, in at most MaxPortions portions. What comes after that is in the last of them,
+// as if it were as old. So it errs on the safe side, since the older a charge the less of it
+// can be given back.
 type Bill struct {
 	// Until is the moment from which the store knows nothing of the ID, in microseconds
 	// since the Unix epoch.
@@ -38,10 +37,13 @@ type Bill struct {
 	Takes int64
 	// Pace is that of the limit that charged the portions.
 	Pace int64
-	// Portions are the older and the newer one. A Cost of 0 is none; the newer one is
-	// none if the older one is.
-	Portions [2]Portion
+	// Portions are what was charged and not given back, the oldest first, none of it with a
+	// cost of 0. An At of 0 means that nothing says how much of it still counts.
+	Portions []Portion
 }
+
+// MaxPortions bounds the portions of a bill.
+const MaxPortions = 16
 
 // Settled is what a settlement did to one hit.
 type Settled struct {
@@ -69,7 +71,12 @@ type Settled struct {
 func (b *Bill) IsKnown(clock int64) bool { return b.Takes > 0 && clock < b.Until }
 
 // Total returns what the ID has charged that was not given back.
-func (b *Bill) Total() int64 { return b.Portions[0].Cost + b.Portions[1].Cost }
+func (b *Bill) Total() (sum int64) {
+	for _, p := range b.Portions {
+		sum += p.Cost
+	}
+	return sum
+}
 
 // Add notes that a take has charged a cost to l at the moment at: what the state has taken
 // of it, see Room. The bill of an ID that is no longer known begins again.
@@ -82,27 +89,29 @@ func (b *Bill) Add(l *Limit, clock, at, cost int64, lasts time.Duration) {
 	b.charge(l, at, cost)
 }
 
-// charge adds to the newer portion.
+// charge adds a portion, or adds to the newest.
 func (b *Bill) charge(l *Limit, at, cost int64) {
 	if pace := l.Pace(); b.Pace != pace {
 		b.Void()
 		b.Pace = pace
 	}
 	cost = min(cost, maxLevel-b.Total())
+	n := len(b.Portions)
 	switch {
-	case b.Portions[0].Cost == 0:
-		b.Portions[0] = Portion{at, cost}
-	case b.Portions[1].Cost == 0:
-		b.Portions[1] = Portion{at, cost}
+	case cost == 0:
+	case n == MaxPortions, n > 0 && b.Portions[n-1].At == at:
+		b.Portions[n-1].Cost += cost
 	default:
-		b.Portions[1].Cost += cost
+		b.Portions = append(b.Portions, Portion{at, cost})
 	}
 }
 
 // Void notes that nothing says any more how much of the portions still counts: the state
 // that they were charged to is lost, or was charged by other numbers since.
 func (b *Bill) Void() {
-	b.Portions = [2]Portion{{Cost: b.Total()}}
+	if total := b.Total(); total > 0 {
+		b.Portions = append(b.Portions[:0], Portion{Cost: total})
+	}
 }
 
 // Settle makes cost what the ID has charged, or if cost is negative takes a take of that
@@ -113,7 +122,9 @@ func (b *Bill) Settle(l *Limit, s *State, clock, cost int64) Settled {
 	total := b.Total()
 	if cost < 0 {
 		cost = max(0, total+cost)
-		b.Takes--
+		if b.Takes--; b.Takes == 0 {
+			cost = 0 // what a settlement has added goes with the last take
+		}
 	}
 	r := Settled{IsKnown: true, Takes: b.Takes, At: clock}
 	switch {
@@ -143,6 +154,19 @@ func (l *Limit) Room(s *State, clock int64) int64 {
 	return max(0, highest-l.algorithm().level(l, s, clock)) / max(1, l.Unit)
 }
 
+// MaxSettled returns the largest cost to which a settlement may make a charge: what a bucket
+// refills within MaxPeriod, so that no settlement denies for longer.
+func (l *Limit) MaxSettled() int64 {
+	if !l.algorithm().hasBurst || l.Requests == 0 {
+		return MaxCost
+	}
+	ticks := MaxPeriod.Microseconds() / l.Quantum
+	if ticks > maxLevel/l.Rate {
+		return MaxCost
+	}
+	return ticks * l.Rate / l.Unit
+}
+
 // Rooms returns, for hits that are about to be reserved, the Room of each that is charged
 // whatever remains, and for others what no cost exceeds; nil if there are only such. state
 // returns the state of hit i, or nil, and its clock; Rooms mends it, see Mend.
@@ -165,30 +189,23 @@ func Rooms(hits []Hit, maxSkew int64, state func(i int) (s *State, clock int64))
 	return rooms
 }
 
-// giveBack gives up to cost back, of the newer portion first, and returns how much.
+// giveBack gives up to cost back, of the newest portion first, and returns how much.
 func (b *Bill) giveBack(l *Limit, s *State, clock, cost int64) (returned int64) {
 	if b.Pace != l.Pace() {
 		return 0
 	}
-	before := b.Portions[0]
-	for i := len(b.Portions) - 1; i >= 0; i-- {
+	for i := len(b.Portions) - 1; i >= 0 && returned < cost; i-- {
 		p := &b.Portions[i]
-		if i == 0 {
-			before = Portion{}
-		}
-		part := min(cost-returned, p.Cost)
-		if part == 0 || p.At == 0 {
+		if p.At == 0 {
 			continue
 		}
 		level := l.algorithm().level(l, s, clock)
-		l.algorithm().giveBack(l, s, clock, Demand{Cost: part}, *p, before)
+		l.algorithm().giveBack(l, s, clock, Demand{Cost: min(cost-returned, p.Cost)}, *p, b.Portions[:i])
 		given := ceilDiv(level-l.algorithm().level(l, s, clock), max(1, l.Unit))
 		p.Cost -= given
 		returned += given
 	}
-	if b.Portions[0].Cost == 0 {
-		b.Portions[0], b.Portions[1] = b.Portions[1], Portion{}
-	}
+	b.Portions = slices.DeleteFunc(b.Portions, func(p Portion) bool { return p.Cost == 0 })
 	return returned
 }
 

@@ -107,7 +107,7 @@ func (s *State) release(holder string, clock, now, hold int64) bool {
 	return true
 }
 
-func (l *Limit) giveBackConcurrency(s *State, clock int64, demand Demand, took, _ Portion) {
+func (l *Limit) giveBackConcurrency(s *State, clock int64, demand Demand, took Portion, _ []Portion) {
 	now := holdersNow(s, clock)
 	i := s.Holders.find(demand.Holder)
 	if i < 0 {

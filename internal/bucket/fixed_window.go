@@ -100,7 +100,7 @@ func (l *Limit) chargeFixedWindow(s *State, clock int64, demand Demand) (wrote b
 	return true
 }
 
-func (l *Limit) giveBackFixedWindow(s *State, clock int64, demand Demand, took, _ Portion) {
+func (l *Limit) giveBackFixedWindow(s *State, clock int64, demand Demand, took Portion, _ []Portion) {
 	count, now := l.windowCount(s, clock)
 	if count == 0 || l.windowEnd(took.At) != l.countEnd(s, now) {
 		return

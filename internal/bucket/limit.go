@@ -202,8 +202,8 @@ func (l *Limit) Numbers() [4]int64 {
 }
 
 func (l *Limit) hashNumbers() uint64 {
-	var b [5 * 8]byte
-	for i, n := range [...]int64{l.Requests, l.PeriodMicros, l.Burst, l.SubWindows, l.Calendar.Moved} {
+	var b [4 * 8]byte
+	for i, n := range [...]int64{l.Requests, l.PeriodMicros, l.Burst, l.SubWindows} {
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(n))
 	}
 	h := fnv.New64a()

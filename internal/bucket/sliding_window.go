@@ -141,7 +141,7 @@ func (l *Limit) refundSliding(s *State, now, count, n int64) {
 
 // giveBackSliding takes cost from the very slot that the hit went into, if it still
 // counts.
-func (l *Limit) giveBackSliding(s *State, clock int64, demand Demand, took, _ Portion) {
+func (l *Limit) giveBackSliding(s *State, clock int64, demand Demand, took Portion, _ []Portion) {
 	oldest, count, now := l.alive(s, clock)
 	for i := oldest; i < len(s.Spans); i++ {
 		if took.At < s.Spans[i].First || took.At > s.Spans[i].Last {

@@ -83,7 +83,7 @@ func (l *Limit) GiveBack(s *State, clock, at int64, demand Demand) {
 	if l.Requests == 0 || demand.Cost <= 0 {
 		return
 	}
-	l.algorithm().giveBack(l, s, clock, demand, Portion{At: at, Cost: demand.Cost}, Portion{})
+	l.algorithm().giveBack(l, s, clock, demand, Portion{At: at, Cost: demand.Cost}, nil)
 }
 
 // ChargedAnyway reports whether a hit of cost is charged even if its group is

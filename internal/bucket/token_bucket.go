@@ -185,26 +185,39 @@ func (l *Limit) chargeBucket(s *State, clock int64, demand Demand) (wrote bool) 
 
 // giveBackBucket gives back no more than what has not been refilled since of all that the
 // caller had taken then: had it taken less, the bucket would have been full sooner.
-func (l *Limit) giveBackBucket(s *State, clock int64, demand Demand, took, before Portion) {
+func (l *Limit) giveBackBucket(s *State, clock int64, demand Demand, took Portion, older []Portion) {
 	debt, now := l.debt(s, clock)
 	at := took.At / l.Quantum
-	taken := l.units(took.Cost) + l.left(before, at)
+	taken := l.units(took.Cost) + l.owed(older, at)
 	elapsed := now - at
 	// A take that lies ahead was made while the clock was wrong, or the state of
 	// that take was lost: then the debt may be that of other hits.
-	if debt == 0 || elapsed < 0 || elapsed >= ceilDiv(taken, l.Rate) {
+	left := l.left(taken, elapsed)
+	if debt == 0 || left == 0 {
 		return
 	}
-	l.writeBucket(s, now, debt-min(debt, l.units(demand.Cost), taken-elapsed*l.Rate))
+	l.writeBucket(s, now, debt-min(debt, l.units(demand.Cost), left))
 }
 
-// left returns how many units of a portion were not refilled by the tick at.
-func (l *Limit) left(p Portion, at int64) int64 {
-	units, elapsed := l.units(p.Cost), at-p.At/l.Quantum
-	if elapsed < 0 || elapsed >= ceilDiv(units, l.Rate) {
+// owed returns how many units the portions would leave by the tick at in a bucket of their
+// own.
+func (l *Limit) owed(older []Portion, at int64) (units int64) {
+	last := int64(0)
+	for _, p := range older {
+		tick := p.At / l.Quantum
+		units = min(l.MaxDebt, l.left(units, tick-last)+l.units(p.Cost))
+		last = tick
+	}
+	return l.left(units, at-last)
+}
+
+// left returns how many of the units were not refilled after so many ticks; none if the
+// clock went back.
+func (l *Limit) left(units, ticks int64) int64 {
+	if ticks < 0 || ticks >= ceilDiv(units, l.Rate) {
 		return 0
 	}
-	return units - elapsed*l.Rate
+	return units - ticks*l.Rate
 }
 
 func (l *Limit) writeBucket(s *State, now, debt int64) {

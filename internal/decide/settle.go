@@ -22,6 +22,10 @@ func (d *Decider) Settle(ctx context.Context, c *Call) error {
 		o := &c.Outcomes[i]
 		for j := range o.Hits {
 			if c.Descriptors[i].HasHitsAddend && !o.Limits[j].Algorithm.HasHolders() {
+				if most := o.Limits[j].MaxSettled(); o.Hits[j].Cost > most {
+					return errorOf(Invalid, "descriptors[%d].cost: found %d; allowed: 0 to %d, what the limit %s refills within 366 days",
+						i, o.Hits[j].Cost, most, o.LimitName(j))
+				}
 				hits = append(hits, o.Hits[j])
 				c.Settled = append(c.Settled, Settled{Descriptor: i, Limit: j})
 			}

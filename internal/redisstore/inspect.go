@@ -60,10 +60,6 @@ func (s *Store) Holders(ctx context.Context, h *bucket.Hit, n int) (held bucket.
 	return held, nil
 }
 
-// billSize is the length in bytes of a bill in Redis: seven doubles, see
-// script/lua/bills.lua.
-const billSize = 7 * 8
-
 // Bill returns what the takes of an ID have charged to the hit's state, and the clock of
 // Redis; the zero Bill if nothing is known of the ID. It reads the bill beside the script,
 // which may change it meanwhile, and knows nothing of what the fallback took.
@@ -96,12 +92,15 @@ func (s *Store) Bill(ctx context.Context, id string, h *bucket.Hit) (b bucket.Bi
 
 // readBill reads a bill as the script writes it.
 func readBill(value string) (b bucket.Bill, err error) {
-	if len(value) != billSize {
-		return b, fmt.Errorf("found %d bytes; a bill has %d", len(value), billSize)
+	const head, portion = 3 * 8, 2 * 8
+	n := (len(value) - head) / portion
+	if n < 0 || n > bucket.MaxPortions || len(value) != head+n*portion {
+		return b, fmt.Errorf("found %d bytes; a bill has %d, and %d for each of at most %d portions", len(value), head, portion, bucket.MaxPortions)
 	}
-	fields := [...]*int64{
-		&b.Until, &b.Takes, &b.Pace,
-		&b.Portions[0].At, &b.Portions[0].Cost, &b.Portions[1].At, &b.Portions[1].Cost,
+	b.Portions = make([]bucket.Portion, n)
+	fields := []*int64{&b.Until, &b.Takes, &b.Pace}
+	for i := range b.Portions {
+		fields = append(fields, &b.Portions[i].At, &b.Portions[i].Cost)
 	}
 	for i, to := range fields {
 		n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(value[8*i:])))

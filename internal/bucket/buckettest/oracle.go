@@ -49,7 +49,7 @@ type memory interface {
 	// giveBack takes back the hit's cost, all or a part of what was charged, as far as that
 	// still counts. before is what was charged before it by the same caller and is still,
 	// if that is known.
-	giveBack(h bucket.Hit, clock int64, charged, before portion) bool
+	giveBack(h bucket.Hit, clock int64, charged portion, older []portion) bool
 	// exactly is what counts at clock, in requests without rounding.
 	exactly(l *bucket.Limit, clock int64) *big.Rat
 	// empty reports whether it is as if it were fresh.
@@ -206,7 +206,7 @@ func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Dec
 		if !charged[i] {
 			continue
 		}
-		if m := o.known(h, clock); m.giveBack(h, clock, portion{perKey[i].At, h.Cost}, portion{}) {
+		if m := o.known(h, clock); m.giveBack(h, clock, portion{perKey[i].At, h.Cost}, nil) {
 			o.keep(h, m)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // bill is the oracle's memory of what the takes of one ID charged to one key.
 type bill struct {
 	takes, until int64
-	portions     []portion // the first charge, and all after it
+	portions     []portion // the oldest first
 	by           governing
 }
 
@@ -72,7 +72,9 @@ func governs(l *bucket.Limit) governing {
 	case bucket.SlidingWindow, bucket.SlidingLog:
 		return governing{}
 	case bucket.FixedWindow:
-		return governing{period: l.Period, calendar: l.Calendar}
+		calendar := l.Calendar
+		calendar.Moved = 0
+		return governing{period: l.Period, calendar: calendar}
 	default:
 		return governing{requests: l.Requests, period: l.Period}
 	}
@@ -93,8 +95,8 @@ func (b *bill) add(l *bucket.Limit, at, cost int64) {
 		b.by = governs(l)
 	}
 	cost = min(cost, highest-b.total())
-	if len(b.portions) == 2 {
-		b.portions[1].cost += cost // as old as its oldest part
+	if n := len(b.portions); n == bucket.MaxPortions || n > 0 && b.portions[n-1].at == at {
+		b.portions[n-1].cost += cost // as old as its oldest part
 	} else {
 		b.portions = append(b.portions, portion{at, cost})
 	}
@@ -141,6 +143,7 @@ func (o *Oracle) settle(clock int64, id string, h bucket.Hit) bucket.Settled {
 	if goal < 0 {
 		goal = max(0, total+goal)
 		if b.takes--; b.takes == 0 {
+			goal = 0
 			delete(o.bills, billOf{id, string(h.Key)})
 		}
 	}
@@ -180,13 +183,9 @@ func (o *Oracle) returned(b *bill, h bucket.Hit, clock, cost int64) (sum int64) 
 			continue
 		}
 		h.Cost = min(cost-sum, p.cost)
-		var before portion
-		if i > 0 {
-			before = b.portions[i-1]
-		}
 		m := o.known(h, clock)
 		there := m.exactly(h.Limit, clock)
-		if !m.giveBack(h, clock, *p, before) {
+		if !m.giveBack(h, clock, *p, b.portions[:i]) {
 			continue
 		}
 		o.keep(h, m)

@@ -104,13 +104,22 @@ func (m *debt) charge(h bucket.Hit, clock int64) bool {
 	return m.change(h.Limit, clock, big.NewRat(h.Cost, 1))
 }
 
-// giveBack: the bucket of the caller alone would hold what left of both portions says.
-func (m *debt) giveBack(h bucket.Hit, clock int64, charged, before portion) bool {
+// giveBack: the bucket of the caller alone would hold what is left of its portions.
+func (m *debt) giveBack(h bucket.Hit, clock int64, charged portion, older []portion) bool {
 	l := h.Limit
 	if m.tick(l, clock) < charged.at/l.Quantum {
 		return false // the take lies ahead, so this debt is not from it
 	}
-	alone := m.drain(l, m.atMost(l, before.cost), charged.at/l.Quantum-before.at/l.Quantum)
+	alone, last := new(big.Rat), int64(0)
+	for _, p := range older {
+		alone = m.drain(l, alone, p.at/l.Quantum-last)
+		alone.Add(alone, m.atMost(l, p.cost))
+		if top := m.known.of(l).top; alone.Cmp(top) > 0 {
+			alone.Set(top)
+		}
+		last = p.at / l.Quantum
+	}
+	alone = m.drain(l, alone, charged.at/l.Quantum-last)
 	alone.Add(alone, m.atMost(l, charged.cost))
 	left := m.drain(l, alone, m.tick(l, clock)-charged.at/l.Quantum)
 	if left.Sign() == 0 {

@@ -151,7 +151,7 @@ func (m *holders) release(h bucket.Hit, clock int64) bool {
 	return true
 }
 
-func (m *holders) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
+func (m *holders) giveBack(h bucket.Hit, clock int64, charged portion, _ []portion) bool {
 	end, holds := m.living(h.Limit, clock)[h.Holder]
 	return holds && end == charged.at+h.Limit.Period.Microseconds() && m.release(h, clock)
 }

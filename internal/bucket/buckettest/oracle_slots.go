@@ -112,7 +112,7 @@ func oldest(list []slot, n int64) (changed bool) {
 	return changed
 }
 
-func (m *slots) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
+func (m *slots) giveBack(h bucket.Hit, clock int64, charged portion, _ []portion) bool {
 	l, cost := h.Limit, h.Cost
 	list, now := m.living(l, clock), m.now(l, clock)
 	for i, s := range list {

@@ -62,7 +62,7 @@ func (m *window) charge(h bucket.Hit, clock int64) bool {
 	return true
 }
 
-func (m *window) giveBack(h bucket.Hit, clock int64, charged, _ portion) bool {
+func (m *window) giveBack(h bucket.Hit, clock int64, charged portion, _ []portion) bool {
 	if windowEnd(h.Limit, charged.at) != m.fallsTo(h.Limit, clock, 0) {
 		return false
 	}

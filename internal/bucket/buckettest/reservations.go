@@ -23,6 +23,7 @@ func RunReservations(t *testing.T, h Harness) {
 		{"what was not taken is not known", notTakenIsNotKnown},
 		{"what was used in a denied group is known", usedInADeniedGroup},
 		{"takes of one ID add up", takesAddUp},
+		{"all takes of one ID go back", allTakesGoBack},
 		{"a take is undone as if it had not been", undoneTake},
 		{"each limit is settled by itself", eachLimitByItself},
 		{"hostile IDs are apart", hostileIDs},
@@ -257,7 +258,25 @@ func takesAddUp(t *testing.T, h Harness) {
 	}
 }
 
-// undoneTake: a cost below 0 takes one take out.
+// allTakesGoBack: as many takes of one ID as a bill keeps apart go back whole, wherever their
+// hits are, among those of others.
+func allTakesGoBack(t *testing.T, h Harness) {
+	for n := 1; n <= bucket.MaxPortions; n += 3 {
+		s, setClock := openNow(t, h)
+		for _, a := range Rates() {
+			x := Hit(NewLimit(t, bucket.Spec{Algorithm: a, Requests: 200, Period: 10 * time.Hour}), fmt.Sprint(a, n), 2)
+			for i := range n {
+				setClock(time.Duration(i) * time.Second)
+				Reserve(t, s, "a", x)
+				Take(t, s, of(x, 1))
+			}
+			setClock(time.Minute)
+			wantSettled(t, s, "a", of(x, 0), int64(2*n), 0, 200-int64(n))
+		}
+	}
+}
+
+// undoneTake: a cost below 0 takes one take out, and the last one all that is left.
 func undoneTake(t *testing.T, h Harness) {
 	s := h.Open(t, nil)
 	for _, x := range eachAlgorithm(t, 100, 50) {
@@ -269,6 +288,10 @@ func undoneTake(t *testing.T, h Harness) {
 		wantSettled(t, s, "a", of(x, -30), 30, 0, 80)
 		wantSettled(t, s, "a", of(x, 5), 15, 0, 95)
 		wantSettled(t, s, "a", of(x, -20), 5, 0, 100) // no more than there still is
+		wantUnknown(t, s, "a", of(x, 5))
+		Reserve(t, s, "a", of(x, 5))
+		wantSettled(t, s, "a", of(x, 8), 0, 3, 92)
+		wantSettled(t, s, "a", of(x, -5), 8, 0, 100) // what settling added too
 		wantUnknown(t, s, "a", of(x, 5))
 	}
 }

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -76,7 +77,8 @@ func (s *Store) newReservation(key string, hit *bucket.Hit) *reservation {
 	// An item that is gone stays in memory as long as a bill names it.
 	gone := int64(unsafe.Sizeof(item{})) + roundUp(len(hit.Key))
 	const pointers = 72
-	r := &reservation{key: key, bytes: int64(unsafe.Sizeof(reservation{})) + roundUp(len(key)) + pointers + gone}
+	const portions = int64(bucket.MaxPortions * unsafe.Sizeof(bucket.Portion{}))
+	r := &reservation{key: key, bytes: int64(unsafe.Sizeof(reservation{})) + portions + roundUp(len(key)) + pointers + gone}
 	if s.reserved.Add(1) <= max(1, s.maxKeys/reservedShare) {
 		if s.reservedBytes.Add(r.bytes) <= s.maxBytes/reservedShare && s.reserve(r.bytes) {
 			return r
@@ -176,6 +178,7 @@ func (s *Store) Bill(_ context.Context, id string, h *bucket.Hit) (b bucket.Bill
 	clock = s.clock()
 	if r := sh.reserved.index[string(bucket.AppendBill(nil, h.Key, id))]; r != nil && r.bill.IsKnown(clock) {
 		b = r.bill
+		b.Portions = slices.Clone(b.Portions)
 	}
 	return b, clock, nil
 }

@@ -40,7 +40,7 @@ func source() string {
 	for _, a := range bucket.Algorithms() {
 		fmt.Fprintf(&all, "local %s = %d\n", strings.ToUpper(a.String()), a)
 	}
-	fmt.Fprintf(&all, "local CALENDAR = %d\n", byCalendar)
+	fmt.Fprintf(&all, "local CALENDAR = %d\nlocal MAX_PORTIONS = %d\n", byCalendar, bucket.MaxPortions)
 	all.WriteString(algorithms.String())
 	all.WriteString(read(last))
 	return all.String()

@@ -1,39 +1,54 @@
 -- What takes with IDs have charged, and their settlement; the twin of bill.go.
 --
 -- The bill of an ID is a string of doubles beside the state that was charged: ends,
--- takes, pace, then the moment and cost of the older portion and of the newer one. Beside
--- a state that was reset lies a double too, the moment of that, until no bill is left from
--- before (reset.lua).
+-- takes, pace, then the moment and cost of each portion, the oldest first. Beside a state
+-- that was reset lies a double too, the moment of that, until no bill is left from before
+-- (reset.lua).
 
 -- Makes the steps on bills, in one function: most commands need none. values and expiries
 -- are by index of the key, put appends a number to the reply, and put_undecided why a
 -- request is not decided, see main.lua.
 local function new_bills(limits, values, expiries, put, put_undecided)
+  -- at and costs are those of the n portions, and total is the sum of their costs.
   local function new_bill()
-    return {ends = 0, takes = 0, pace = 0, at = 0, cost = 0, later_at = 0, later_cost = 0}
+    return {ends = 0, takes = 0, pace = 0, n = 0, at = {}, costs = {}, total = 0}
+  end
+
+  local function are_counts(...)
+    for i = 1, select('#', ...) do
+      local x = select(i, ...)
+      if not (x >= 0 and x <= 2^53 and x % 1 == 0) then return false end
+    end
+    return true
   end
 
   -- Returns the bill in a value; nil if there is none any more, false if it cannot be read.
   local function read_bill(value)
     if not value then return nil end
-    if #value ~= 56 then return false end
     local b = new_bill()
-    b.ends, b.takes, b.pace, b.at, b.cost, b.later_at, b.later_cost = unpack_doubles('<ddddddd', value)
-    for _, n in pairs(b) do
-      if not (n >= 0 and n <= 2^53 and n % 1 == 0) then return false end
+    b.n = (#value - 24) / 16
+    if b.n < 0 or b.n > MAX_PORTIONS or b.n % 1 ~= 0 then return false end
+    b.ends, b.takes, b.pace = unpack_doubles('<ddd', value)
+    if not are_counts(b.ends, b.takes, b.pace) then return false end
+    for i = 1, b.n do
+      b.at[i], b.costs[i] = unpack_doubles('<dd', value, 9 + 16 * i)
+      if not are_counts(b.at[i], b.costs[i]) then return false end
+      b.total = b.total + b.costs[i]
     end
-    if b.cost + b.later_cost > MAX_LEVEL then return false end
+    if b.total > MAX_LEVEL then return false end
     if clock >= b.ends or b.takes == 0 then return nil end
     return b
   end
 
   local function pack_bill(b)
-    return pack('<ddddddd', b.ends, b.takes, b.pace, b.at, b.cost, b.later_at, b.later_cost)
+    local parts = {pack('<ddd', b.ends, b.takes, b.pace)}
+    for i = 1, b.n do parts[i + 1] = pack('<dd', b.at[i], b.costs[i]) end
+    return table.concat(parts)
   end
 
   -- Nothing says any more how much of the portions still counts.
   local function void_bill(b)
-    b.at, b.cost, b.later_at, b.later_cost = 0, b.cost + b.later_cost, 0, 0
+    if b.total > 0 then b.n, b.at, b.costs = 1, {0}, {b.total} end
   end
 
   -- Returns whether the value beside a state that says when it was reset can be read, and
@@ -42,10 +57,8 @@ local function new_bills(limits, values, expiries, put, put_undecided)
     if not value then return true end
     if #value ~= 8 then return false end
     local reset = unpack_doubles('<d', value)
-    if b.later_cost > 0 and b.later_at > reset then
-      if b.at <= reset then b.at = 0 end
-    elseif b.at <= reset then
-      void_bill(b)
+    for i = 1, b.n do
+      if b.at[i] <= reset then b.at[i] = 0 end
     end
     return true
   end
@@ -56,15 +69,15 @@ local function new_bills(limits, values, expiries, put, put_undecided)
       void_bill(b)
       b.pace = pace
     end
-    local room = MAX_LEVEL - b.cost - b.later_cost
+    local room = MAX_LEVEL - b.total
     if cost > room then cost = room end
-    if b.cost == 0 then
-      b.at, b.cost = at, cost
-    elseif b.later_cost == 0 then
-      b.later_at, b.later_cost = at, cost
-    else
-      b.later_cost = b.later_cost + cost
+    if cost == 0 then return end
+    if b.n < MAX_PORTIONS and b.at[b.n] ~= at then
+      b.n = b.n + 1
+      b.at[b.n], b.costs[b.n] = at, 0
     end
+    b.costs[b.n] = b.costs[b.n] + cost
+    b.total = b.total + cost
   end
 
   -- Returns the level of the state of key k, and what a step needs besides.
@@ -78,31 +91,38 @@ local function new_bills(limits, values, expiries, put, put_undecided)
     return expires ~= nil
   end
 
-  -- Gives back a part of a portion, and returns how much, rounded up.
-  local function return_part(h, part, taken, took, before, before_taken)
+  -- Gives back a part of portion i, and returns how much, rounded up.
+  local function return_part(h, b, i, part)
     local level, at, rest = look(h.k, h.l)
-    if part <= 0 or taken == 0 or not level then return 0 end
-    if not keep(h.k, h.l.give_back(part, level, at, values[h.k], rest, taken, took, before, before_taken)) then
+    if not level then return 0 end
+    if not keep(h.k, h.l.give_back(part, level, at, values[h.k], rest, b.at[i], b, i)) then
       return 0
     end
     local given = level - look(h.k, h.l)
     return (given + -given % h.unit) / h.unit
   end
 
-  -- Gives back so much of the cost, of the newer portion first, and returns how much.
+  -- Gives back so much of the cost, of the newest portion first, and returns how much.
   local function return_cost(h, b, cost)
     if b.pace ~= h.pace then return 0 end
-    local part = cost < b.later_cost and cost or b.later_cost
-    local later = return_part(h, part, b.later_at, b.later_cost, b.cost, b.at)
-    b.later_cost = b.later_cost - later
-    cost = cost - later
-    part = cost < b.cost and cost or b.cost
-    local older = return_part(h, part, b.at, b.cost, 0, 0)
-    b.cost = b.cost - older
-    if b.cost == 0 then
-      b.at, b.cost, b.later_at, b.later_cost = b.later_at, b.later_cost, 0, 0
+    local left = cost
+    for i = b.n, 1, -1 do
+      local part = left < b.costs[i] and left or b.costs[i]
+      if part > 0 and b.at[i] > 0 then
+        local given = return_part(h, b, i, part)
+        b.costs[i] = b.costs[i] - given
+        left = left - given
+      end
     end
-    return later + older
+    local n, at, costs = 0, {}, {}
+    for i = 1, b.n do
+      if b.costs[i] > 0 then
+        n = n + 1
+        at[n], costs[n] = b.at[i], b.costs[i]
+      end
+    end
+    b.n, b.at, b.costs, b.total = n, at, costs, b.total - cost + left
+    return cost - left
   end
 
   -- Returns how much of a cost a state has taken that had this level before: less than all
@@ -123,17 +143,16 @@ local function new_bills(limits, values, expiries, put, put_undecided)
   end
 
   local function settle(h, b)
-    local total = b.cost + b.later_cost
     local goal, returned, added = h.cost, 0, 0
     if goal < 0 then
       b.takes = b.takes - 1
-      goal = total + goal
-      if goal < 0 then goal = 0 end
+      goal = b.total + goal
+      if goal < 0 or b.takes == 0 then goal = 0 end
     end
-    if goal < total then
-      returned = return_cost(h, b, total - goal)
-    elseif goal > total then
-      added = add_cost(h, b, goal - total)
+    if goal < b.total then
+      returned = return_cost(h, b, b.total - goal)
+    elseif goal > b.total then
+      added = add_cost(h, b, goal - b.total)
     end
     if b.takes == 0 then
       keep(h.bill, false, clock)

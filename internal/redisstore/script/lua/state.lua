@@ -47,9 +47,8 @@
 --     if there is nothing to remember; the moment when it expires; what remains;
 --     and the hit's moment, if it differs from at. Nothing, if the state stays as
 --     it is.
---   give_back(cost, level, at, value, rest, taken, took, before, before_taken)  the
---     same; taken is the moment of the take. It took took, or cost if that is nil, after
---     its caller had taken before, if that is not nil, at an earlier moment.
+--   give_back(cost, level, at, value, rest, taken, bill, i)  the same; taken is the
+--     moment of the take, which took cost, or is portion i of the bill if there is one.
 
 local call, pack, unpack_doubles = redis.call, struct.pack, struct.unpack
 

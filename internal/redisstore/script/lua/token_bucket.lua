@@ -92,17 +92,30 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
     return write(at, debt)
   end
 
-  local function give_back(cost, debt, at, _, _, taken, took, before, before_taken)
-    local tick, all = taken - taken % quantum, units(took or cost)
-    if before and before > 0 then
-      local passed = (tick - (before_taken - before_taken % quantum)) / quantum
-      local left = units(before) - passed * rate
-      if passed >= 0 and left > 0 then all = all + left end
+  -- Returns what is left of a debt after so many ticks; nothing if the clock went back.
+  local function left(debt, ticks)
+    local rest = debt - ticks * rate
+    return ticks >= 0 and rest > 0 and rest or 0
+  end
+
+  -- Returns what the portions before i would leave by a moment in a bucket of their own.
+  local function owed(b, i, tick)
+    local debt, last = 0, 0
+    for j = 1, i - 1 do
+      local its_tick = b.at[j] - b.at[j] % quantum
+      debt = left(debt, (its_tick - last) / quantum) + units(b.costs[j])
+      if debt > max_debt then debt = max_debt end
+      last = its_tick
     end
-    local elapsed, part = (at - tick) / quantum, units(cost)
-    local rest = all - elapsed * rate
+    return left(debt, (tick - last) / quantum)
+  end
+
+  local function give_back(cost, debt, at, _, _, taken, b, i)
+    local tick = taken - taken % quantum
+    local all = b and units(b.costs[i]) + owed(b, i, tick) or units(cost)
+    local part, rest = units(cost), left(all, (at - tick) / quantum)
     if part < rest then rest = part end
-    if debt == 0 or elapsed < 0 or rest <= 0 then return end
+    if debt == 0 or rest == 0 then return end
     return write(at, rest < debt and debt - rest or 0)
   end
 
