@@ -173,13 +173,13 @@ func (c *Conn) Cluster() *redis.ClusterClient {
 	return cluster
 }
 
-// ReloadAfter looks for a cluster's new masters after an error that is not a
-// server's answer, and reports whether it does. The client itself looks only
-// when a server tells it to.
+// ReloadAfter looks for a cluster's new masters after an error that is not a server's
+// answer, or the answer that its cluster is down, and reports whether it does. The client
+// itself looks only when a server redirects it.
 func (c *Conn) ReloadAfter(ctx context.Context, err error) bool {
 	var answer redis.Error
 	cluster := c.Cluster()
-	if cluster == nil || errors.As(err, &answer) {
+	if cluster == nil || errors.As(err, &answer) && !redis.IsClusterDownError(err) {
 		return false
 	}
 	cluster.ReloadState(ctx)

@@ -2,6 +2,7 @@ package redisconn_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -48,5 +49,27 @@ func TestLateReplyToScriptLoadIsNotTakenForAnother(t *testing.T) {
 	}
 	if got, err := conn.Get(ctx, "key").Result(); err != nil || got != "value" {
 		t.Errorf("the next GET of %q got %q, %v", "value", got, err)
+	}
+}
+
+// A node that was cut off from its cluster says so, and still says that it has its slots: it
+// is asked for no map.
+func TestNodeInStateFailIsPassedOver(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	alone := redistest.Start(t, "--cluster-enabled", "yes").Addr()
+	if err := redistest.Client(t, alone).Do(ctx, "cluster", "addslotsrange", 0, 16382).Err(); err != nil {
+		t.Fatal(err)
+	}
+	cluster := redistest.Cluster(t)
+	for range 20 { // it asks a node at random
+		conn, err := redisconn.New(redisconn.Options{Mode: redisconn.Cluster, Addresses: []string{alone, cluster[0]}, Timeout: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Get(ctx, "key").Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("it asks the node that is alone: %v", err)
+		}
+		conn.Close()
 	}
 }

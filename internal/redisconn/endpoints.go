@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -112,6 +113,9 @@ func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		reply := redis.NewSliceCmd(ctx, cmd.Args()...)
 		err := next(ctx, reply)
+		if err == nil {
+			err = h.checkState(ctx, next)
+		}
 		h.endpoints.record(h.addr, err)
 		if err != nil {
 			return err
@@ -123,6 +127,18 @@ func (h slotsHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		asked.SetVal(slots)
 		return nil
 	}
+}
+
+// checkState returns an error if the node says that its cluster has failed, as one that was
+// cut off from the others does. It still has itself as master in its map, so the client
+// must ask another node.
+func (h slotsHook) checkState(ctx context.Context, next redis.ProcessHook) error {
+	info := redis.NewStringCmd(ctx, "cluster", "info")
+	err := next(ctx, info)
+	if err == nil && strings.Contains(info.Val(), "cluster_state:fail") {
+		err = fmt.Errorf("CLUSTERDOWN: %s says cluster_state:fail", h.addr)
+	}
+	return err
 }
 
 // slots decodes the reply of the node at addr to CLUSTER SLOTS: ranges of slots, each

@@ -23,7 +23,7 @@ import (
 var (
 	aclSingle   = strings.Fields("+evalsha +eval +script|load +time +mget +set +del +info")
 	aclDatabase = append(slices.Clone(aclSingle), "+select")
-	aclCluster  = append(slices.Clone(aclSingle), "+cluster|slots", "+asking")
+	aclCluster  = append(slices.Clone(aclSingle), "+cluster|slots", "+cluster|info", "+asking")
 	aclHolders  = strings.Fields("+zadd +zrem +zcard +zcount +zscore +zrange +zrevrange +zrangebyscore +zremrangebyscore +zremrangebyrank +pexpire")
 )
 
