@@ -1,5 +1,6 @@
 // Package tlsfiles makes the TLS of listeners and of connections to servers from files,
-// which are reread when they change. It imports nothing of the daemon.
+// which are reread when they change. It imports nothing of the daemon. The tags of its
+// types are for package settings.
 package tlsfiles
 
 import (
@@ -14,30 +15,32 @@ import (
 // Client says how connections to a server are protected. Its paths are those of PEM
 // files.
 type Client struct {
-	Enabled bool
+	Enabled bool `default:"false" help:"connect with TLS"`
 	// CA signs the server's certificate; empty means the system's.
-	CA string
+	CA string `is:"path" empty:"none" help:"certificates that sign the server's"`
 	// Cert and Key are the daemon's own certificate; both or neither.
-	Cert, Key string
+	Cert string `is:"path" empty:"none" help:"own certificate chain"`
+	Key  string `is:"path" empty:"none" help:"own private key"`
 	// ServerName is the name that the server's certificate must bear; empty means
 	// the dialled host.
-	ServerName string
+	ServerName string `is:"name" empty:"none" help:"name in the server's certificate"`
 	// InsecureAnyServerName accepts a certificate of any name that the CA has
-	// signed. Everybody with such a certificate can then pose as the server.
-	InsecureAnyServerName bool
+	// signed. Anyone with such a certificate can then pose as the server.
+	InsecureAnyServerName bool `default:"false" help:"take any name there"`
 }
 
 // Server says how a listener is protected. Cert, Key and ClientCA are paths
 // of PEM files.
 type Server struct {
 	// Cert and Key are both set or both empty; empty means plaintext.
-	Cert, Key string
+	Cert string `is:"path" empty:"none" help:"certificate chain in PEM"`
+	Key  string `is:"path" empty:"none" help:"private key in PEM"`
 	// ClientCA, if set, must have signed the client's certificate, which is then
 	// required.
-	ClientCA string
+	ClientCA string `is:"path" empty:"none" help:"certificates that sign clients'"`
 	// ClientNames, if there are any, are DNS names, IP addresses or URIs; a
 	// client's certificate must bear one of them.
-	ClientNames []string
+	ClientNames []string `is:"certificate name" help:"names that clients' must bear"`
 }
 
 // ServerConfig returns the configuration of a listener, or nil if t.Cert is empty. All

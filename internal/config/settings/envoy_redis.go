@@ -3,47 +3,41 @@ package settings
 import (
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
 )
 
+func (e *envoyEnvironment) wantsRedis() bool {
+	backend := strings.ToLower(e.values["BACKEND_TYPE"])
+	return backend == "redis" || backend == ""
+}
+
+func (e *envoyEnvironment) prefixesKeys() bool {
+	return e.wantsRedis() && e.values["CACHE_KEY_PREFIX"] != ""
+}
+
 func (e *envoyEnvironment) redis() {
 	// As in that service, callers get an error and decide themselves.
 	e.set("failure.mode", "error")
-	health := "serving"
-	if e.isTrue("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
-		health = "not_serving"
+	timeout := e.values["REDIS_TIMEOUT"]
+	if e.redisTimeoutDiffers() {
+		timeout = maxRedisTimeout.String()
 	}
-	e.set("failure.health", health, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
-	e.redisTimeout()
-	mode := strings.ToLower(e.values["REDIS_TYPE"])
-	switch mode {
+	e.set("redis.timeout", timeout, "REDIS_TIMEOUT")
+	switch strings.ToLower(e.values["REDIS_TYPE"]) {
 	case "single":
 		e.singleRedis()
 	case "sentinel":
 		e.sentinels()
 	case "cluster":
 		e.addresses(e.values["REDIS_URL"])
-	default:
-		e.refuseVariable("REDIS_TYPE", "single, sentinel or cluster, in any case of letters")
-		return
 	}
-	e.set("redis.mode", mode, "REDIS_TYPE")
 	e.credentials("redis.username", "redis.password", "REDIS_AUTH")
 }
 
 // maxRedisTimeout is the longest redis.timeout.
 const maxRedisTimeout = 10 * time.Second
-
-func (e *envoyEnvironment) redisTimeout() {
-	text := e.values["REDIS_TIMEOUT"]
-	if e.redisTimeoutDiffers() {
-		text = maxRedisTimeout.String()
-	}
-	e.set("redis.timeout", text, "REDIS_TIMEOUT")
-}
 
 // redisTimeoutDiffers reports whether REDIS_TIMEOUT is longer than the longest timeout
 // here. In that service 0 means none at all.
@@ -54,13 +48,12 @@ func (e *envoyEnvironment) redisTimeoutDiffers() bool {
 
 // credentials reads "password" or "user:password".
 func (e *envoyEnvironment) credentials(username, password, name string) {
-	auth := e.values[name]
-	if auth == "" {
+	if e.values[name] == "" {
 		return
 	}
-	user, secret, both := strings.Cut(auth, ":")
+	user, secret, both := strings.Cut(e.values[name], ":")
 	if !both {
-		user, secret = "", auth
+		user, secret = "", user
 	}
 	e.set(username, user, name)
 	e.set(password, secret, name)
@@ -68,37 +61,23 @@ func (e *envoyEnvironment) credentials(username, password, name string) {
 
 // singleRedis reads the address of a single server.
 func (e *envoyEnvironment) singleRedis() {
-	target := e.values["REDIS_URL"]
-	switch e.values["REDIS_SOCKET_TYPE"] {
-	case "unix":
-		switch {
-		case !e.given["REDIS_URL"] && !isSocket(target):
-			e.failf("variable REDIS_URL: it is not set, and its default %s is no socket; allowed: a socket's path, or host:port with REDIS_SOCKET_TYPE=tcp;"+
-				" BACKEND_TYPE=memory does without Redis and keeps the limits of this daemon alone", target)
-		case !strings.HasPrefix(target, "/"):
-			e.failf("variable REDIS_URL: found %s; allowed: a socket's path, which begins with /, since REDIS_SOCKET_TYPE is unix; for host:port set that to tcp", foundURL(target))
-		default:
-			e.set("redis.addresses", unixScheme+target, "REDIS_URL")
-		}
-	case "tcp":
-		switch {
-		case !e.given["REDIS_URL"]:
-			e.failf("variable REDIS_URL: it is not set; allowed: host:port, since REDIS_SOCKET_TYPE is tcp")
-		case strings.HasPrefix(target, "/"):
-			e.failf("variable REDIS_URL: found %s; allowed: host:port, since REDIS_SOCKET_TYPE is tcp; for a socket's path set that to unix", foundText(target))
-		case strings.Contains(target, "://"):
-			e.redisURL(target)
-		default:
-			e.set("redis.addresses", target, "REDIS_URL")
-		}
-	default:
+	target, socketType := e.values["REDIS_URL"], e.values["REDIS_SOCKET_TYPE"]
+	isPath := strings.HasPrefix(target, "/")
+	switch {
+	case socketType != "unix" && socketType != "tcp":
 		e.refuseVariable("REDIS_SOCKET_TYPE", "unix or tcp")
+	case !e.given["REDIS_URL"]:
+		e.failf("variable REDIS_URL: it is not set; allowed: a socket's path, or host:port with REDIS_SOCKET_TYPE=tcp;" +
+			" BACKEND_TYPE=memory does without Redis and keeps the limits of this daemon alone")
+	case isPath != (socketType == "unix"):
+		e.failf("variable REDIS_URL: found %s and REDIS_SOCKET_TYPE=%s; allowed: a socket's path with unix, host:port with tcp", foundURL(target), socketType)
+	case isPath:
+		e.set("redis.addresses", unixScheme+target, "REDIS_URL")
+	case strings.Contains(target, "://"):
+		e.redisURL(target)
+	default:
+		e.set("redis.addresses", target, "REDIS_URL")
 	}
-}
-
-func isSocket(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode()&os.ModeSocket != 0
 }
 
 // foundURL is foundText without the part that may hold a password: the one after a

@@ -6,9 +6,6 @@ import (
 	"strings"
 )
 
-// mogrifierPrefix begins the variables of a rule for names of statistics.
-const mogrifierPrefix = "DOG_STATSD_MOGRIFIER_"
-
 // wantsStatsd reports whether statistics are sent. By default there need not be a
 // server that receives them, so one of these variables must be given.
 func (e *envoyEnvironment) wantsStatsd() bool {
@@ -48,7 +45,7 @@ func (e *envoyEnvironment) statsd() {
 		e.set("statsd.address", net.JoinHostPort(host, strconv.FormatUint(port, 10)), "STATSD_HOST", "STATSD_PORT")
 	}
 	if e.isTrue("USE_DOG_STATSD") {
-		e.set("statsd.protocol", string(StatsdUDP), "USE_DOG_STATSD")
+		e.set("statsd.protocol", "udp", "USE_DOG_STATSD")
 		e.set("statsd.dog", "true", "USE_DOG_STATSD")
 		e.mogrifiers()
 	}
@@ -68,12 +65,17 @@ func (e *envoyEnvironment) mogrifiers() {
 	}
 	var rules []StatsdRule
 	for name := range strings.SplitSeq(e.values[names], ",") {
-		of := func(part string) string { return e.mogrifier[mogrifierPrefix+name+"_"+part] }
-		tags, ok := splitPairs(of("TAGS"), ":")
+		prefix := "DOG_STATSD_MOGRIFIER_" + name
+		tags, ok := splitPairs(e.values[prefix+"_TAGS"], ":")
 		if !ok {
-			e.failf("variable %s%s_TAGS: found %s; allowed: key:value,key:value", mogrifierPrefix, name, foundText(of("TAGS")))
+			e.refuseVariable(prefix+"_TAGS", "key:value,key:value")
 		}
-		rules = append(rules, StatsdRule{Pattern: of("PATTERN"), Name: of("NAME"), Tags: tags})
+		rules = append(rules, StatsdRule{Pattern: e.values[prefix+"_PATTERN"], Name: e.values[prefix+"_NAME"], Tags: tags})
 	}
 	e.set("statsd.rules", statsdRulesText(rules), names)
+}
+
+// wantsTags reports whether tags are wanted on statistics that are not sent.
+func (e *envoyEnvironment) wantsTags() bool {
+	return e.values["EXTRA_TAGS"] != "" && !e.isTrue("DISABLE_STATS") && !e.wantsStatsd()
 }

@@ -32,7 +32,7 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 		{name: "duplicate", file: "store: redis\nlog: {level: info}\nstore: memory\n",
 			want: []string{"FILE: settings: found a name twice, or one that is no text; allowed: a mapping of settings"}},
 		{name: "two documents", file: "store: redis\n---\nstore: memory\n",
-			want: []string{"FILE: found a second document; allowed: one"}},
+			want: []string{"FILE:2:1: found a second document; allowed: one document in a file"}},
 		{name: "key that is none", file: "[a]: 1",
 			want: []string{"FILE: settings: found a name twice, or one that is no text; allowed: a mapping of settings"}},
 		{name: "no mapping", file: "- store",
@@ -40,7 +40,7 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 		{name: "no mapping in a section", file: "redis: true",
 			want: []string{"FILE: redis: found a text, a number or a boolean; allowed: a mapping of settings"}},
 		{name: "alias in itself", file: "redis: &r\n  tls: *r\n",
-			want: []string{"FILE: redis.tls.tls: found an unknown setting; did you mean redis.tls.ca?"}},
+			want: []string{"FILE:2:8: found *r inside its own anchor; allowed: an alias after what it names"}},
 		{name: "syntax", file: "redis:\n  mode: single\n mode: x\n",
 			want: []string{"FILE:3:2: found no YAML: did not find expected key; allowed: as many blanks in front as the keys beside it have; quotes around all of a text, and none that stays open above"}},
 		{name: "tab", file: "redis:\n\tmode: single\n",
@@ -141,9 +141,9 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 			}},
 		{name: "ratios", file: "metrics: {near_ratio: 1.01}", environ: []string{"RATELIMITD_METRICS_NEAR_RATIO=-0.1"}, args: []string{"--metrics-near-ratio=NaN"},
 			want: []string{
-				`FILE: metrics.near_ratio: found "1.01"; allowed: a number from 0 to 1, such as 0.8`,
-				`variable RATELIMITD_METRICS_NEAR_RATIO: found "-0.1"; allowed: a number from 0 to 1, such as 0.8`,
-				`flag --metrics-near-ratio: found "NaN"; allowed: a number from 0 to 1, such as 0.8`,
+				`FILE: metrics.near_ratio: found "1.01"; allowed: a number from 0 to 1`,
+				`variable RATELIMITD_METRICS_NEAR_RATIO: found "-0.1"; allowed: a number from 0 to 1`,
+				`flag --metrics-near-ratio: found "NaN"; allowed: a number from 0 to 1`,
 			}},
 		{name: "prefix", args: []string{"--redis-prefix=a{b"}, environ: []string{"RATELIMITD_REDIS_PREFIX="}, file: "redis: {prefix: a b}",
 			want: []string{
@@ -167,7 +167,7 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 		{name: "a socket of a cluster", args: []string{"--store=redis", "--redis-addresses=unix:/r.sock,a:1", "--redis-mode=cluster"},
 			want: []string{"flag --redis-addresses: redis.addresses name a unix socket and redis.mode is cluster, which leads to other machines; a socket is for mode single"}},
 		{name: "TLS over a socket", args: []string{"--store=redis", "--redis-addresses=unix:/r.sock", "--redis-tls-enabled"},
-			want: []string{"flag --redis-addresses: redis.addresses name a unix socket, which has no host name for redis.tls to hold against the certificate; set redis.tls.server_name"}},
+			want: []string{"flag --redis-addresses: redis.addresses name a unix socket, which has no host name to hold against the certificate; set redis.tls.server_name"}},
 		{name: "database of a cluster", environ: []string{"RATELIMITD_STORE=redis", "RATELIMITD_REDIS_MODE=cluster", "RATELIMITD_REDIS_DATABASE=1"},
 			want: []string{"variable RATELIMITD_REDIS_DATABASE: redis.database is not 0 and redis.mode is cluster, which has database 0 only"}},
 		{name: "half a pair for Redis", args: []string{"--store=redis", "--redis-tls-enabled", "--redis-tls-key=DIR/pem"},
@@ -202,16 +202,16 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 			}},
 		{name: "a header twice", args: []string{"--headers-style=ratelimit", "--headers-reset=ratelimit-LIMIT", "--headers-remaining=Retry-After"},
 			want: []string{
-				`flag --headers-remaining: headers.remaining is "Retry-After", which tells when to come back; name another header`,
-				`flag --headers-reset: headers.limit and headers.reset are both "ratelimit-LIMIT"; each needs a header of its own`,
+				`flag --headers-remaining: headers.remaining is "Retry-After", which HTTP uses; name another header`,
+				`flag --headers-reset: headers.reset is "ratelimit-LIMIT", which headers.limit uses; name another header`,
 			}},
 		{name: "headers of HTTP itself", args: []string{"--headers-style=ratelimit", "--headers-limit=Content-Length", "--headers-reset=connection"},
 			want: []string{
-				`flag --headers-limit: headers.limit is "Content-Length", which HTTP has for itself; name another header`,
-				`flag --headers-reset: headers.reset is "connection", which HTTP has for itself; name another header`,
+				`flag --headers-limit: headers.limit is "Content-Length", which HTTP uses; name another header`,
+				`flag --headers-reset: headers.reset is "connection", which HTTP uses; name another header`,
 			}},
 		{name: "pprof for everybody", file: "admin:\n  pprof: true\n", args: []string{"--admin-address=:6070"},
-			want: []string{`FILE: admin.pprof is true and admin.address ":6070" is not loopback: profiles hold what is in memory, secrets too, and are served on loopback only; set admin.pprof to false or admin.address to 127.0.0.1:6070`}},
+			want: []string{`FILE: admin.pprof is true and admin.address ":6070" is not loopback: profiles contain what is in memory, secrets too, and are served on loopback only; set admin.pprof to false or admin.address to 127.0.0.1:6070`}},
 		{name: "missing files", file: "grpc: {tls: {cert: DIR/none, key: DIR/pem}}", args: []string{"--store=redis", "--redis-password-file=DIR"},
 			want: []string{
 				"flag --redis-password-file: redis.password_file: found a file that can't be read: read DIR: is a directory",
@@ -328,12 +328,12 @@ func TestUnknownVariablesAreWarnings(t *testing.T) {
 
 func TestSettingsThatDoNothingAreWarnings(t *testing.T) {
 	_, warnings, err := Load(flagsOf(t, "--store=redis", "--redis-tls-ca=/ca.pem"), nil, "")
-	want := "flag --redis-tls-ca: redis.tls.ca is set and redis.tls.enabled is false: Redis is spoken to without TLS"
+	want := "flag --redis-tls-ca: redis.tls.ca is set and redis.tls.enabled is false: the connection to Redis is without TLS"
 	if err != nil || strings.Join(warnings, "\n") != want {
 		t.Errorf("idle TLS: got %q, %v", warnings, err)
 	}
 	_, warnings, err = Load(flagsOf(t, "--store=redis", "--failure-mode=deny"), []string{"RATELIMITD_FAILURE_HEALTH=not_serving"}, "")
-	want = "variable RATELIMITD_FAILURE_HEALTH: failure.health is not_serving and failure.mode is deny: the daemon answers without Redis and stays serving; it counts with error only"
+	want = "variable RATELIMITD_FAILURE_HEALTH: failure.health is not_serving and failure.mode is deny: the daemon answers without Redis and stays serving; failure.health counts with the mode error only"
 	if err != nil || strings.Join(warnings, "\n") != want {
 		t.Errorf("idle health: got %q, %v", warnings, err)
 	}

@@ -24,21 +24,17 @@ func (l *loader) addFile(path string) {
 		return
 	}
 	l.file = path
-	doc, second, err := yamlfile.DecodeYAML(content)
-	if err != nil {
-		e := yamlfile.CheckText(content)
-		if e == nil {
-			e = yamlfile.SyntaxError(content, err)
-		}
-		e.File = path
-		l.errs = append(l.errs, e)
-		return
+	read := yamlfile.NewReader(path, len(content))
+	text, wrong := read.Utf8(content)
+	var doc *yaml.Node
+	if wrong == nil {
+		doc, wrong = read.ParseYAML(text)
 	}
-	if second != nil {
-		l.failf("%s: found a second document; allowed: one", path)
-	}
-	if doc != nil {
-		l.addSection("", doc.Content[0])
+	if wrong != nil {
+		wrong.File = path
+		l.errs = append(l.errs, wrong)
+	} else if doc != nil {
+		l.addSection("", doc)
 	}
 }
 
@@ -48,7 +44,7 @@ func (l *loader) addFile(path string) {
 func (l *loader) addSection(section string, n *yaml.Node) {
 	var content map[string]yaml.Node
 	if err := n.Decode(&content); err != nil {
-		found := kindOf(n)
+		found := describe(n)
 		if n.Kind == yaml.MappingNode {
 			found = "a name twice, or one that is no text"
 		}
@@ -79,14 +75,14 @@ func (l *loader) addValue(d *setting, n *yaml.Node) {
 		texts = append(texts, *text)
 	}
 	if err != nil || texts == nil {
-		l.refuse(l.file, d, kindOf(n))
+		l.refuse(l.file, d, describe(n))
 		return
 	}
 	l.set(d, strings.Join(texts, ","), l.file)
 }
 
-// kindOf says what a node is, without its text.
-func kindOf(n *yaml.Node) string {
+// describe says what a node is, without its text.
+func describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
 		return "a mapping"
@@ -101,12 +97,8 @@ func kindOf(n *yaml.Node) string {
 // names returns the names of all settings and sections.
 func (l *loader) names() (names []string) {
 	for _, d := range l.table {
-		for i, c := range d.name {
-			if c == '.' {
-				names = append(names, d.name[:i])
-			}
-		}
-		names = append(names, d.name)
+		section, _, _ := strings.Cut(d.name, ".")
+		names = append(names, section, d.name)
 	}
 	return names
 }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -12,27 +13,27 @@ import (
 // A flag accepts any text. Load checks it, so that a wrong flag is reported together with
 // all other errors.
 func BindFlags(fs *pflag.FlagSet) {
-	for _, s := range sections() {
-		for _, d := range s.settings {
-			if d.secret {
-				continue
-			}
-			usage := d.help
-			if d.byDefault != "" {
-				usage += " [" + d.byDefault + "]"
-			}
-			flag := fs.VarPF(&settingFlag{word: d.word, list: d.list, section: s.title}, d.flag(), "", usage)
-			if d.word == boolKind.word {
-				flag.NoOptDefVal = "true"
-			}
+	for _, d := range allSettings() {
+		if d.secret {
+			continue
+		}
+		usage := d.help
+		if d.byDefault != "" {
+			usage += " [" + d.byDefault + "]"
+		}
+		flag := fs.VarPF(&settingFlag{word: d.word, list: d.list, section: d.title}, d.flag(), "", usage)
+		if d.word == boolKind.word {
+			flag.NoOptDefVal = "true"
 		}
 	}
 }
 
 // Sections returns the titles under which help shows settings, in order.
 func Sections() (titles []string) {
-	for _, s := range sections() {
-		titles = append(titles, s.title)
+	for _, d := range allSettings() {
+		if !slices.Contains(titles, d.title) {
+			titles = append(titles, d.title)
+		}
 	}
 	return titles
 }

@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,6 +18,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/statsd"
 )
@@ -27,18 +30,134 @@ type kind struct {
 	secret  bool
 	// list is set if YAML may have a list, and a flag may be given several times.
 	list bool
-	// auto, if not nil, is the value that is written auto.
-	auto any
-	// parse returns the value of a text, of the type of the field, and whether it is one.
+	// auto, if not empty, is how the value that is written auto prints.
+	auto string
+	// parse returns the value of a text, and whether it is one.
 	parse func(text string) (any, bool)
 }
 
-// found quotes a text that is no value of the kind.
-func (k *kind) found(text string) string {
-	if k.secret {
-		return redacted
+// kindOf returns the kind of a field, by its type and tags.
+func kindOf(f reflect.StructField) (k kind) {
+	lo, hi := f.Tag.Get("min"), f.Tag.Get("max")
+	switch reflect.Zero(f.Type).Interface().(type) {
+	case bool:
+		k = boolKind
+	case int, int64:
+		k = integers(lo, hi)
+	case time.Duration:
+		k = durations(lo, hi)
+	case float32, float64:
+		k = ratioKind
+	case Secret:
+		k = secretKind
+	case HeaderSecrets:
+		k = headersKind
+	case map[string]string:
+		k = pairsKind
+	case []StatsdRule:
+		k = statsdRulesKind
+	case slog.Level:
+		k = choices(levelWord, slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError)
+	case bucket.FailureMode:
+		k = choices(bucket.FailureMode.String, bucket.FailureModes()...)
+	default:
+		k = textKind(f)
 	}
-	return foundText(text)
+	if auto := f.Tag.Get("auto"); auto != "" {
+		number := k
+		k.word, k.allowed, k.auto = "auto|"+k.word, "auto or "+k.allowed, auto
+		k.parse = func(text string) (any, bool) {
+			if text == "auto" {
+				return auto, true
+			}
+			return number.parse(text)
+		}
+	}
+	return k
+}
+
+// textKind returns the kind of a field that is a text or a list of texts.
+func textKind(f reflect.StructField) kind {
+	words := strings.Split(f.Tag.Get("of"), "|")
+	text, known := textKinds[f.Tag.Get("is")]
+	switch isList := f.Type.Kind() == reflect.Slice; {
+	case known && isList:
+		return listOf(text)
+	case isList:
+		return listOf(textOf{"name", strings.Join(words, ", ") + ", or empty", func(word string) bool { return slices.Contains(words, word) }})
+	case !known:
+		return choices(func(word string) string { return word }, words...)
+	}
+	allowed, empty := text.allowed, f.Tag.Get("empty")
+	if empty != "" {
+		allowed += ", or empty for " + empty
+	}
+	return kind{word: text.word, allowed: allowed, parse: func(s string) (any, bool) { return s, s == "" && empty != "" || text.isAllowed(s) }}
+}
+
+// textOf is what texts have in common.
+type textOf struct {
+	word, allowed string
+	isAllowed     func(text string) bool
+}
+
+// listOf is a list of texts separated by commas; it may be empty if that is allowed in words.
+func listOf(item textOf) kind {
+	mayBeEmpty := strings.Contains(item.allowed, "or empty")
+	return kind{word: item.word + ",...", allowed: item.allowed, list: true, parse: func(text string) (any, bool) {
+		if text == "" && mayBeEmpty {
+			return []string(nil), true
+		}
+		list := strings.Split(text, ",")
+		for i, one := range list {
+			list[i] = strings.TrimSpace(one)
+			if !item.isAllowed(list[i]) {
+				return nil, false
+			}
+		}
+		return list, true
+	}}
+}
+
+// unixScheme begins the address of a unix socket; an absolute path follows.
+const unixScheme = "unix:"
+
+// textKinds are the kinds of texts, by their names in tags.
+var textKinds = map[string]textOf{
+	"path":           {"path", "a path", isSomething},
+	"name":           {"name", "a name", isSomething},
+	"header":         {"name", yamlfile.AllowedHeaderName, yamlfile.IsHeaderName},
+	"listen address": {"host:port", "host:port, or :port for all addresses, port 0 to 65535", func(text string) bool { return isAddress(text, true) }},
+	"address":        {"host:port", "host:port, port 1 to 65535", func(text string) bool { return isAddress(text, false) }},
+	"server address": {"host:port", "one or more host:port, port 1 to 65535, or unix:/path", func(text string) bool {
+		path, isUnix := strings.CutPrefix(text, unixScheme)
+		return !isUnix && isAddress(text, false) || isUnix && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && isSomething(path)
+	}},
+	"certificate name": {"name", "DNS names, IP addresses or URIs, or empty for none", func(name string) bool {
+		return isSomething(name) && !strings.ContainsAny(name, " *")
+	}},
+	// A brace would start a hash tag before that of the key.
+	"prefix": {"text", "1 to 32 printable ASCII characters without spaces and braces", regexp.MustCompile(`^[!-z|~]{1,32}$`).MatchString},
+	// A path without what is special in a URL or to http.ServeMux.
+	"URL path": {"path", "/ and a path of letters, digits, dots, dashes, underscores and slashes", func(text string) bool {
+		return text != "" && urlPath.MatchString(text) && !strings.Contains(text+"/", "/./") && !strings.Contains(text+"/", "/../")
+	}},
+	"URL": {"URL", "http://host:port or https://host:port, with a path or without", func(text string) bool {
+		u, err := url.Parse(text)
+		return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+	}},
+}
+
+var urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
+
+func isSomething(text string) bool { return text != "" && !strings.ContainsRune(text, 0) }
+
+// isAddress reports whether a text is host:port. A host may be left out, and a port be 0,
+// of an address to listen on.
+func isAddress(text string, listens bool) bool {
+	host, port, err := net.SplitHostPort(text)
+	n, notPort := strconv.ParseUint(port, 10, 16)
+	return err == nil && notPort == nil && !strings.ContainsAny(host, " /@") && (listens || host != "" && n > 0)
 }
 
 // foundText quotes a value for a message. It cuts a long one, and hides the text before
@@ -56,12 +175,7 @@ func foundText(text string) string {
 
 // show returns a value as text, secrets as stars.
 func (k *kind) show(value any) string {
-	if k.auto != nil && fmt.Sprint(value) == fmt.Sprint(k.auto) {
-		return "auto"
-	}
 	switch v := value.(type) {
-	case time.Duration:
-		return shortDuration(v)
 	case []string:
 		return strings.Join(v, ",")
 	case map[string]string:
@@ -69,75 +183,19 @@ func (k *kind) show(value any) string {
 	case HeaderSecrets:
 		return joinPairs(v, ":")
 	case []StatsdRule:
-		if v == nil {
-			return ""
-		}
 		return statsdRulesText(v)
 	case slog.Level:
 		return levelWord(v)
-	case float32:
-		return strconv.FormatFloat(float64(v), 'f', -1, 32)
 	}
-	return fmt.Sprint(value)
-}
-
-// checkedKind is a text taken as it is.
-func checkedKind(word, allowed string, isAllowed func(text string) bool) kind {
-	return kind{word: word, allowed: allowed, parse: func(text string) (any, bool) { return text, isAllowed(text) }}
-}
-
-// orEmpty is a kind of text, or nothing.
-func orEmpty(k kind, means string) kind {
-	parse := k.parse
-	k.allowed += ", or empty for " + means
-	k.parse = func(text string) (any, bool) {
-		if text == "" {
-			return "", true
-		}
-		return parse(text)
+	text := fmt.Sprint(value)
+	if k.auto != "" && text == k.auto {
+		return "auto"
 	}
-	return k
+	return text
 }
 
-// listKind is a list of texts separated by commas, or none if that is allowed.
-func listKind(word, allowed string, mayBeEmpty bool, isAllowed func(item string) bool) kind {
-	return kind{word: word, allowed: allowed, list: true, parse: func(text string) (any, bool) {
-		if text == "" && mayBeEmpty {
-			return []string(nil), true
-		}
-		list := strings.Split(text, ",")
-		for i, item := range list {
-			list[i] = strings.TrimSpace(item)
-			if !isAllowed(list[i]) {
-				return nil, false
-			}
-		}
-		return list, true
-	}}
-}
-
-// requiredKind is any text but the empty one. Messages call it what: "a path".
-func requiredKind(what string) kind {
-	return checkedKind(strings.TrimPrefix(what, "a "), what, func(text string) bool { return text != "" && !strings.ContainsRune(text, 0) })
-}
-
-var (
-	pathKind   = orEmpty(requiredKind("a path"), "none")
-	nameKind   = orEmpty(requiredKind("a name"), "none")
-	secretKind = kind{word: "secret", allowed: "a text, or empty for none", secret: true, parse: func(text string) (any, bool) { return NewSecret(text), true }}
-	boolKind   = kind{word: "bool", allowed: "true or false", parse: func(text string) (any, bool) {
-		value, err := strconv.ParseBool(text)
-		return value, err == nil
-	}}
-)
-
-// choices are a few values of a type whose values are words.
-func choices[T ~string](all ...T) kind {
-	return choicesOf(func(one T) string { return string(one) }, all...)
-}
-
-// choicesOf are a few values, given the word for each.
-func choicesOf[T any](word func(T) string, all ...T) kind {
+// choices are a few values, given the word for each.
+func choices[T any](word func(T) string, all ...T) kind {
 	words := make([]string, len(all))
 	for i, one := range all {
 		words[i] = word(one)
@@ -159,96 +217,40 @@ func levelWord(level slog.Level) string { return strings.ToLower(level.String())
 // match 010, which is eight in YAML.
 var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
-func integers(minValue, maxValue int64) kind {
-	return kind{word: "integer", allowed: fmt.Sprintf("an integer from %d to %d", minValue, maxValue), parse: func(text string) (any, bool) {
-		n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-		return n, err == nil && minValue <= n && n <= maxValue && decimal.MatchString(text)
-	}}
-}
-
-// ratios are numbers from 0 to 1.
-func ratios(example string) kind {
-	return kind{word: "number", allowed: "a number from 0 to 1" + example, parse: func(text string) (any, bool) {
-		n, err := strconv.ParseFloat(text, 64)
-		return n, err == nil && n >= 0 && n <= 1
-	}}
-}
-
-// orAuto is a number, or auto, which is stored as a value that the number cannot have.
-func orAuto(number kind, value any) kind {
-	return kind{word: "auto|" + number.word, allowed: "auto or " + number.allowed, auto: value, parse: func(text string) (any, bool) {
-		if text == "auto" {
-			return value, true
-		}
-		return number.parse(text)
-	}}
-}
-
-// shortDuration formats a duration without the zeros of Duration.String: 10m.
-func shortDuration(d time.Duration) string {
-	text := d.String()
-	for _, zeros := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zeros) {
-			text = text[:len(text)-2]
-		}
+func parseInteger(text string) (int64, error) {
+	if !decimal.MatchString(text) {
+		return 0, strconv.ErrSyntax
 	}
-	return text
+	return strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
 }
 
-func durations(minValue, maxValue time.Duration) kind {
-	allowed := fmt.Sprintf("a duration from %s to %s", shortDuration(minValue), shortDuration(maxValue))
-	return kind{word: "duration", allowed: allowed, parse: func(text string) (any, bool) {
-		d, err := time.ParseDuration(text)
-		return d, err == nil && minValue <= d && d <= maxValue
+func integers(lo, hi string) kind { return numbers("integer", "an", lo, hi, parseInteger) }
+
+func durations(lo, hi string) kind { return numbers("duration", "a", lo, hi, time.ParseDuration) }
+
+// numbers are those of a range, given as texts.
+func numbers[T cmp.Ordered](word, article, lo, hi string, parse func(string) (T, error)) kind {
+	first, err := parse(lo)
+	last, err2 := parse(hi)
+	if err = errors.Join(err, err2); err != nil {
+		panic(err)
+	}
+	return kind{word: word, allowed: fmt.Sprintf("%s %s from %s to %s", article, word, lo, hi), parse: func(text string) (any, bool) {
+		n, err := parse(text)
+		return n, err == nil && first <= n && n <= last
 	}}
-}
-
-// wordsKind is a list of some of the words, or none.
-func wordsKind(words ...string) kind {
-	return listKind("name,...", strings.Join(words, ", ")+", or empty", true, func(word string) bool { return slices.Contains(words, word) })
-}
-
-// unixScheme begins the address of a unix socket; an absolute path follows.
-const unixScheme = "unix:"
-
-// isAddress reports whether a text is host:port. A host may be left out, and a port be 0,
-// of an address to listen on.
-func isAddress(text string, listens bool) bool {
-	host, port, err := net.SplitHostPort(text)
-	n, notPort := strconv.ParseUint(port, 10, 16)
-	return err == nil && notPort == nil && !strings.ContainsAny(host, " /@") && (listens || host != "" && n > 0)
 }
 
 var (
-	listenKind = checkedKind("host:port", "host:port, or :port for all addresses, port 0 to 65535", func(text string) bool { return isAddress(text, true) })
-	dialKind   = orEmpty(checkedKind("host:port", "host:port, port 1 to 65535", func(text string) bool { return isAddress(text, false) }), "none")
-
-	addressesKind = listKind("host:port,...", "one or more host:port, port 1 to 65535, or unix:/path", false, func(address string) bool {
-		path, isUnix := strings.CutPrefix(address, unixScheme)
-		if isUnix {
-			return strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && !strings.ContainsRune(path, 0)
-		}
-		return isAddress(address, false)
-	})
-	certNamesKind = listKind("name,...", "DNS names, IP addresses or URIs, or empty for none", true, func(name string) bool {
-		return name != "" && !strings.ContainsAny(name, " *\x00")
-	})
-	headerKind = checkedKind("name", yamlfile.AllowedHeaderName, yamlfile.IsHeaderName)
-	// prefixKind is the start of keys in Redis. A brace in it would start a hash tag
-	// before ours.
-	prefixKind = checkedKind("text", "1 to 32 printable ASCII characters without spaces and braces", regexp.MustCompile(`^[!-z|~]{1,32}$`).MatchString)
-	// urlPathKind is a path without what is special in a URL or to http.ServeMux.
-	urlPathKind = checkedKind("path", "/ and a path of letters, digits, dots, dashes, underscores and slashes", func(text string) bool {
-		return text != "" && urlPath.MatchString(text) && !strings.Contains(text+"/", "/./") && !strings.Contains(text+"/", "/../")
-	})
-	urlPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*/?$`)
-
-	// endpointKind is an HTTP URL without a query, or none.
-	endpointKind = orEmpty(checkedKind("URL", "http://host:port or https://host:port, with a path or without", func(text string) bool {
-		u, err := url.Parse(text)
-		return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
-	}), "none")
-
+	boolKind = kind{word: "bool", allowed: "true or false", parse: func(text string) (any, bool) {
+		value, err := strconv.ParseBool(text)
+		return value, err == nil
+	}}
+	ratioKind = kind{word: "number", allowed: "a number from 0 to 1", parse: func(text string) (any, bool) {
+		n, err := strconv.ParseFloat(text, 64)
+		return n, err == nil && n >= 0 && n <= 1
+	}}
+	secretKind = kind{word: "secret", allowed: "a text, or empty for none", secret: true, parse: func(text string) (any, bool) { return NewSecret(text), true }}
 	// pairsKind is key=value,key=value or nothing.
 	pairsKind = kind{word: "key=value,...", allowed: "key=value,key=value,..., or empty for none", list: true, parse: func(text string) (any, bool) {
 		return splitPairs(text, "=")
@@ -319,6 +321,9 @@ func parseStatsdRules(text string) (any, bool) {
 
 // statsdRulesText returns rules as the setting spells them.
 func statsdRulesText(rules []StatsdRule) string {
+	if rules == nil {
+		return ""
+	}
 	var text strings.Builder
 	write := json.NewEncoder(&text)
 	write.SetEscapeHTML(false)
@@ -326,19 +331,4 @@ func statsdRulesText(rules []StatsdRule) string {
 		panic(err) // texts always encode
 	}
 	return strings.TrimSpace(text.String())
-}
-
-// isField reports whether a part of a setting's name, such as hash_tags, is that of a
-// field.
-func isField(part, field string) bool {
-	return strings.EqualFold(strings.ReplaceAll(part, "_", ""), field)
-}
-
-// valueIn returns the value of a setting.
-func (d *setting) valueIn(s *Settings) any {
-	v := reflect.ValueOf(s).Elem()
-	for part := range strings.SplitSeq(d.name, ".") {
-		v = v.FieldByNameFunc(func(field string) bool { return isField(part, field) })
-	}
-	return v.Interface()
 }

@@ -83,7 +83,9 @@ func newLoader() *loader {
 
 // decode returns the values in force.
 func (l *loader) decode() (s Settings) {
-	err := l.all.UnmarshalExact(&s, func(c *mapstructure.DecoderConfig) { c.MatchName = isField })
+	err := l.all.UnmarshalExact(&s, func(c *mapstructure.DecoderConfig) {
+		c.MatchName = func(part, field string) bool { return part == fieldName(field) }
+	})
 	if err != nil {
 		panic("settings: the table does not fit its fields: " + err.Error())
 	}
@@ -119,7 +121,11 @@ func (l *loader) refuse(where string, d *setting, found string) {
 func (l *loader) set(d *setting, text, where string) {
 	value, ok := d.parse(text)
 	if !ok {
-		l.refuse(where, d, d.found(text))
+		found := redacted
+		if !d.secret {
+			found = foundText(text)
+		}
+		l.refuse(where, d, found)
 		return
 	}
 	l.all.Set(d.name, value)
@@ -155,22 +161,6 @@ func (l *loader) addEnvironment(environ []string) {
 	}
 }
 
-// good reports whether no value of these settings was refused. Only then can they be
-// checked together.
-func (l *loader) good(names ...string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool { return l.bad[name] })
-}
-
-// whereFirst returns the source of the first of these settings that is set.
-func (l *loader) whereFirst(names ...string) string {
-	for _, name := range names {
-		if where := l.where[name]; where != "" {
-			return where
-		}
-	}
-	return names[0]
-}
-
 // checkFiles reads each file that a setting names and that will be used, so that a
 // missing one is reported with the other errors and not only when it is needed.
 func (l *loader) checkFiles(s *Settings) {
@@ -179,11 +169,10 @@ func (l *loader) checkFiles(s *Settings) {
 		"limits.xds.tls.": s.Limits.Source == SourceXDS && s.Limits.XDS.TLS.Enabled, "redis.password_file": redis, "redis.tls.": redis && s.Redis.TLS.Enabled,
 		"grpc.tls.": true, "http.tls.": s.HTTP.Address != "", "api.callers_file": true, "auth.path": true, "admin.": s.Admin.Address != "",
 	}
-	for i := range l.table {
-		d := &l.table[i]
+	for _, d := range l.table {
 		for prefix, isUsed := range used {
-			path, isText := d.valueIn(s).(string)
-			if !isUsed || !strings.HasPrefix(d.name, prefix) || d.word != pathKind.word || !isText || path == "" {
+			path, _ := d.valueIn(s).(string)
+			if !isUsed || !strings.HasPrefix(d.name, prefix) || d.word != "path" || path == "" {
 				continue
 			}
 			if _, err := os.ReadFile(path); err != nil {

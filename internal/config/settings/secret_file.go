@@ -3,13 +3,9 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 )
-
-// maxPasswordFile bounds what is read from a password file, in bytes.
-const maxPasswordFile = 64 << 10
 
 // readPassword returns the current password in the file, without the newline that editors
 // put at the end. It is read for each new connection, so that a rotated password needs no
@@ -17,17 +13,9 @@ const maxPasswordFile = 64 << 10
 //
 // An empty file is an error and not an empty password: it may be about to be written.
 func readPassword(path string) (string, error) {
-	f, err := os.Open(path)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read the password file: %w", err)
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	content, err := io.ReadAll(io.LimitReader(f, maxPasswordFile+1))
-	if err != nil {
-		return "", fmt.Errorf("read the password file: %w", err)
-	}
-	if len(content) > maxPasswordFile {
-		return "", fmt.Errorf("read the password file: %s has more than %d bytes", path, maxPasswordFile)
 	}
 	password := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
 	if password == "" {

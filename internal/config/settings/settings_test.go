@@ -51,7 +51,7 @@ func TestDefaultsAreWhatTheDocumentsSay(t *testing.T) {
 		API:         API{Refunds: true, MaxSettleWithin: 24 * time.Hour},
 		Headers:     Headers{Style: "none", Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		Admin:       Admin{Address: "127.0.0.1:6070", Pprof: true},
-		Metrics:     Metrics{Names: NamesRatelimitd, NearRatio: 0.8, MaxRules: 5000, Path: "/metrics"},
+		Metrics:     Metrics{Names: "ratelimitd", NearRatio: 0.8, MaxRules: 5000, Path: "/metrics"},
 		Statsd:      Statsd{Protocol: "udp", Interval: 10 * time.Second},
 		Top:         Top{Subjects: TopDenied, Memory: 64 << 20},
 		Tracing:     Tracing{Protocol: "auto", SampleRatio: -1},
