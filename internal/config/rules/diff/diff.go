@@ -42,10 +42,10 @@ func (d *differ) domain(name string) {
 	d.name = name
 	switch {
 	case d.before == nil:
-		d.tell("", Stricter, "a new domain with %s; until now its requests had no limit", yamlfile.Plural(int64(len(d.after.Rules())), "rule"))
+		d.add("", Stricter, "a new domain with %s; until now its requests had no limit", yamlfile.Plural(int64(len(d.after.Rules())), "rule"))
 		d.before = rules.NewDomain("")
 	case d.after == nil:
-		d.tell("", Looser, "the domain is gone with its %s; its requests have no limit any more", yamlfile.Plural(int64(len(d.before.Rules())), "rule"))
+		d.add("", Looser, "the domain is gone with its %s; its requests have no limit any more", yamlfile.Plural(int64(len(d.before.Rules())), "rule"))
 		return
 	default:
 		d.settings()
@@ -56,7 +56,7 @@ func (d *differ) domain(name string) {
 // settings reports differences in the domain as a whole.
 func (d *differ) settings() {
 	if d.before.HashTag != d.after.HashTag {
-		d.tell("", Afresh, "hash_tag %s instead of %s: keys move, so on Redis all counts of the domain begin afresh",
+		d.add("", Reset, "hash_tag %s instead of %s: keys move, so on Redis all counts of the domain start from zero",
 			orNone(d.after.HashTag), orNone(d.before.HashTag))
 	}
 	if was, is := d.before.Unmatched, d.after.Unmatched; was != is {
@@ -67,7 +67,7 @@ func (d *differ) settings() {
 		case was == rules.DenyUnmatched:
 			effect = Looser
 		}
-		d.tell("", effect, "descriptors without a rule: %s; until now %s", is, was)
+		d.add("", effect, "descriptors without a rule: %s; until now %s", is, was)
 	}
 }
 
@@ -168,30 +168,30 @@ func (d *differ) descriptor(path []bucket.Entry, before, after *rules.Node) {
 	case after != nil && after.Rule() != nil: // a new rule
 		also := overlapNote(path, d.after, d.before, "had")
 		if old == nil {
-			d.tell(name, ifElse(now.Unlimited, Changed, Stricter), "a new rule, %s; until now no limit%s", brief(now), also)
+			d.add(name, ifElse(now.Unlimited, Changed, Stricter), "a new rule, %s; until now no limit%s", brief(now), also)
 		} else {
-			d.tell(name, Matched, "a new rule, %s; until now %s of the rule %s%s", brief(now), brief(old), old.Path(), also)
+			d.add(name, Matched, "a new rule, %s; until now %s of the rule %s%s", brief(now), brief(old), old.Path(), also)
 		}
 	case before != nil && before.Rule() != nil: // a rule that is gone
 		also := overlapNote(path, d.before, d.after, "have")
 		if now == nil {
-			d.tell(name, ifElse(old.Unlimited, Changed, Looser), "the rule is gone, and there is no limit any more; until now %s%s", brief(old), also)
+			d.add(name, ifElse(old.Unlimited, Changed, Looser), "the rule is gone, and there is no limit any more; until now %s%s", brief(old), also)
 		} else {
-			d.tell(name, Matched, "the rule is gone; now %s of the rule %s, until now %s%s", brief(now), now.Path(), brief(old), also)
+			d.add(name, Matched, "the rule is gone; now %s of the rule %s, until now %s%s", brief(now), now.Path(), brief(old), also)
 		}
 	case after != nil && before == nil: // without a limit, in the way of one
 		also := overlapNote(path, d.after, d.before, "had")
 		if old != nil {
-			d.tell(name, Looser, "a new descriptor without a limit; until now %s of the rule %s%s", brief(old), old.Path(), also)
+			d.add(name, Looser, "a new descriptor without a limit; until now %s of the rule %s%s", brief(old), old.Path(), also)
 		} else if also != "" {
-			d.tell(name, Looser, "a new descriptor without a limit%s", also)
+			d.add(name, Looser, "a new descriptor without a limit%s", also)
 		}
 	case before != nil && after == nil:
 		also := overlapNote(path, d.before, d.after, "have")
 		if now != nil {
-			d.tell(name, Stricter, "the descriptor without a limit is gone; now %s of the rule %s%s", brief(now), now.Path(), also)
+			d.add(name, Stricter, "the descriptor without a limit is gone; now %s of the rule %s%s", brief(now), now.Path(), also)
 		} else if also != "" {
-			d.tell(name, Stricter, "the descriptor without a limit is gone%s", also)
+			d.add(name, Stricter, "the descriptor without a limit is gone%s", also)
 		}
 	}
 }
@@ -203,11 +203,11 @@ func (d *differ) below(name string, entries []bucket.Entry, before, after *rules
 	switch {
 	case before == nil:
 		if n := find(d.before.Root(), entries); n != nil && n.HasBelow() {
-			d.tell(name, Matched, text, "are not any more", rules.PathText(n.Entries()))
+			d.add(name, Matched, text, "are not any more", rules.PathText(n.Entries()))
 		}
 	case after == nil:
 		if n := find(d.after.Root(), entries); n != nil && n.HasBelow() {
-			d.tell(name, Matched, text, "are now", rules.PathText(n.Entries()))
+			d.add(name, Matched, text, "are now", rules.PathText(n.Entries()))
 		}
 	}
 }
@@ -299,14 +299,14 @@ func (d *differ) order(path []bucket.Entry, before, after *rules.Node) {
 			continue
 		}
 		if len(both) > maxPatternsCompared {
-			d.tell(rules.PathText(append(path[:len(path):len(path)], bucket.Entry{Key: k.Name()})), Matched,
+			d.add(rules.PathText(append(path[:len(path):len(path)], bucket.Entry{Key: k.Name()})), Matched,
 				"the order of its %d patterns is another: values that fit several may have other limits than until now", len(both))
 			continue
 		}
 		for j, later := range both {
 			for _, first := range both[:j] {
 				if old[first.Entry().Value] > old[later.Entry().Value] && rules.Overlap(first.Entry().Value, later.Entry().Value) {
-					d.tell(rules.PathText(append(path[:len(path):len(path)], first.Entry())), Matched,
+					d.add(rules.PathText(append(path[:len(path):len(path)], first.Entry())), Matched,
 						"comes before %s: values that fit both have its limits, %s; until now those of the other, %s",
 						yamlfile.Printable(later.Entry().Value), brief(first.Rule()), brief(later.Rule()))
 				}

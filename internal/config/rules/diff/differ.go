@@ -18,8 +18,8 @@ const (
 	Looser   Effect = "looser"
 	// Changed rules allow more in some cases and less in others.
 	Changed Effect = "changed"
-	// Afresh means that counts start from zero because their keys change.
-	Afresh Effect = "afresh"
+	// Reset means that counts start from zero because their keys change.
+	Reset Effect = "reset"
 	// Matched means that requests get the limits of another rule than before.
 	Matched Effect = "matched"
 )
@@ -41,7 +41,7 @@ type differ struct {
 	found         []Difference
 }
 
-func (d *differ) tell(path string, effect Effect, format string, args ...any) {
+func (d *differ) add(path string, effect Effect, format string, args ...any) {
 	d.found = append(d.found, Difference{Domain: d.name, Rule: path, Effect: effect, Text: fmt.Sprintf(format, args...)})
 }
 

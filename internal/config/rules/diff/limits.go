@@ -19,7 +19,7 @@ func brief(r *rules.Rule) string {
 		return "no limit"
 	}
 	if r.Plans != nil {
-		return "by plan, " + brief(r.Plans.Default) + " for whoever has none assigned"
+		return "by plan, " + brief(r.Plans.Default) + " for subjects without an assigned plan"
 	}
 	if r.Unlimited {
 		return "unlimited"
@@ -49,13 +49,13 @@ func (d *differ) rule(path string, before, after *rules.Rule) {
 		d.plans(path, before.Plans, after.Plans)
 		return
 	case before.Plans != nil || after.Plans != nil:
-		d.tell(path, Changed, "%s; until now %s", brief(after), brief(before))
+		d.add(path, Changed, "%s; until now %s", brief(after), brief(before))
 		return
 	case before.Unlimited && after.Unlimited:
 	case before.Unlimited:
-		d.tell(path, Stricter, "%s; until now unlimited", brief(after))
+		d.add(path, Stricter, "%s; until now unlimited", brief(after))
 	case after.Unlimited:
-		d.tell(path, Looser, "unlimited; until now %s", brief(before))
+		d.add(path, Looser, "unlimited; until now %s", brief(before))
 	default:
 		d.limits(path, before, after)
 	}
@@ -68,16 +68,16 @@ func (d *differ) plans(path string, before, after *rules.Plans) {
 		if old := before.Plan(plan.Plan); old != nil {
 			d.rule(path+plan.PlanNote(), old, plan)
 		} else {
-			d.tell(path+plan.PlanNote(), Changed, "a new plan, %s", brief(plan))
+			d.add(path+plan.PlanNote(), Changed, "a new plan, %s", brief(plan))
 		}
 	}
 	for _, plan := range before.All() {
 		if after.Plan(plan.Plan) == nil {
-			d.tell(path+plan.PlanNote(), Changed, "the plan is gone: whoever has it assigned gets %s; until now %s", brief(after.Default), brief(plan))
+			d.add(path+plan.PlanNote(), Changed, "the plan is gone: subjects to whom it is assigned get %s; until now %s", brief(after.Default), brief(plan))
 		}
 	}
 	if was, is := defaultName(before), defaultName(after); was != is {
-		d.tell(path, Changed, "whoever has no plan assigned gets the plan %s, %s; until now %s, %s",
+		d.add(path, Changed, "subjects without an assigned plan get the plan %s, %s; until now %s, %s",
 			orNone(is), brief(after.Default), orNone(was), brief(before.Default))
 	}
 }
@@ -104,12 +104,12 @@ func (d *differ) limits(path string, before, after *rules.Rule) {
 		if old := find(before.Limits, l.Name); old != nil {
 			d.limit(path, old, l)
 		} else {
-			d.tell(path, Stricter, "one more limit, %s", named(l.Name, words.Limit(l)))
+			d.add(path, Stricter, "one more limit, %s", named(l.Name, words.Limit(l)))
 		}
 	}
 	for _, l := range before.Limits {
 		if find(after.Limits, l.Name) == nil {
-			d.tell(path, Looser, "one limit less: until now %s", named(l.Name, words.Limit(l)))
+			d.add(path, Looser, "one limit less: until now %s", named(l.Name, words.Limit(l)))
 		}
 	}
 }
@@ -117,24 +117,24 @@ func (d *differ) limits(path string, before, after *rules.Rule) {
 // limit reports the differences between a limit and the one that replaced it.
 func (d *differ) limit(path string, before, after *bucket.Limit) {
 	if before.Algorithm != after.Algorithm {
-		d.tell(path, Afresh, "%s; until now %s: counts begin afresh", named(after.Name, after.Algorithm.String()), before.Algorithm)
+		d.add(path, Reset, "%s; until now %s: counts start from zero", named(after.Name, after.Algorithm.String()), before.Algorithm)
 	}
 	if before.Name != after.Name {
-		d.tell(path, Afresh, "the limit's name is %s instead of %s: counts begin afresh", orNone(after.Name), orNone(before.Name))
+		d.add(path, Reset, "the limit's name is %s instead of %s: counts start from zero", orNone(after.Name), orNone(before.Name))
 	}
 	d.numbers(path, before, after)
 	if before.Postpaid != after.Postpaid {
-		d.tell(path, Changed, "%s instead of %s", named(after.Name, "postpaid "+after.Postpaid.String()), before.Postpaid)
+		d.add(path, Changed, "%s instead of %s", named(after.Name, "postpaid "+after.Postpaid.String()), before.Postpaid)
 	}
 	if before.Unenforced != after.Unenforced {
 		kind := Looser
 		if before.Unenforced > after.Unenforced {
 			kind = Stricter
 		}
-		d.tell(path, kind, "%s instead of %s", named(after.Name, "enforced for "+words.EnforcedShare(after)+" of the subjects"), words.EnforcedShare(before))
+		d.add(path, kind, "%s instead of %s", named(after.Name, "enforced for "+words.EnforcedShare(after)+" of the subjects"), words.EnforcedShare(before))
 	}
 	if before.OnStoreFailure != after.OnStoreFailure {
-		d.tell(path, Changed, "%s instead of %s", named(after.Name, "on store failure: "+modeText(after.OnStoreFailure)), modeText(before.OnStoreFailure))
+		d.add(path, Changed, "%s instead of %s", named(after.Name, "on store failure: "+modeText(after.OnStoreFailure)), modeText(before.OnStoreFailure))
 	}
 }
 
@@ -163,21 +163,21 @@ func (d *differ) numbers(path string, before, after *bucket.Limit) {
 	switch {
 	case before.Requests == 0 && after.Requests == 0:
 	case before.Requests == 0:
-		d.tell(path, Looser, "%s", text)
+		d.add(path, Looser, "%s", text)
 	case after.Requests == 0:
-		d.tell(path, Stricter, "%s", text)
+		d.add(path, Stricter, "%s", text)
 	case rate.Cmp(one) == 0 && atOnce.Cmp(one) == 0:
 		if before.SubWindows != after.SubWindows {
-			d.tell(path, Changed, "%s", text)
+			d.add(path, Changed, "%s", text)
 		}
 	case rate.Cmp(atOnce) == 0:
-		d.tell(path, ifElse(rate.Cmp(one) > 0, Looser, Stricter), "%s: %s", text, more(rate))
+		d.add(path, ifElse(rate.Cmp(one) > 0, Looser, Stricter), "%s: %s", text, more(rate))
 	case rate.Cmp(one) >= 0 && atOnce.Cmp(one) >= 0:
-		d.tell(path, Looser, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+		d.add(path, Looser, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
 	case rate.Cmp(one) <= 0 && atOnce.Cmp(one) <= 0:
-		d.tell(path, Stricter, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+		d.add(path, Stricter, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
 	default:
-		d.tell(path, Changed, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+		d.add(path, Changed, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
 	}
 }
 
@@ -186,20 +186,20 @@ func (d *differ) slots(path string, before, after *bucket.Limit) {
 	text := fmt.Sprintf("%s; until now %s", named(after.Name, words.Numbers(after)), words.Numbers(before))
 	switch {
 	case after.Algorithm != before.Algorithm:
-		d.tell(path, Changed, "%s", text)
+		d.add(path, Changed, "%s", text)
 	case after.Requests > before.Requests:
-		d.tell(path, Looser, "%s", text)
+		d.add(path, Looser, "%s", text)
 	case after.Requests < before.Requests:
-		d.tell(path, Stricter, "%s", text)
+		d.add(path, Stricter, "%s", text)
 	case after.Period != before.Period:
-		d.tell(path, Changed, "%s", text)
+		d.add(path, Changed, "%s", text)
 	}
 }
 
 // calendars reports a difference of windows. Where it is only in where they begin, no
 // number says what that is worth.
 func (d *differ) calendars(path string, before, after *bucket.Limit) {
-	d.tell(path, Changed, "%s; until now %s: what was used counts until the next reset", named(after.Name, words.Numbers(after)), words.Numbers(before))
+	d.add(path, Changed, "%s; until now %s: what was used counts until the next reset", named(after.Name, words.Numbers(after)), words.Numbers(before))
 }
 
 // ratio returns a*b / (c*d), or 0 if that is undefined.
@@ -238,22 +238,22 @@ func (d *differ) flags(path string, before, after *rules.Rule) {
 	}{
 		{before.ShadowMode, after.ShadowMode, Looser, Stricter, "shadow_mode: its limits do not deny any more", "no shadow_mode any more: its limits deny"},
 		{before.QuotaMode, after.QuotaMode, Looser, Stricter, "quota_mode: it denies only where all quotas of a request are exhausted", "no quota_mode any more: its limits deny by themselves"},
-		{before.ShareThreshold, after.ShareThreshold, Afresh, Afresh, "share_threshold: all values of the pattern have one count, which begins afresh", "no share_threshold any more: each value has a count of its own, which begins afresh"},
+		{before.ShareThreshold, after.ShareThreshold, Reset, Reset, "share_threshold: all values of the pattern have one count, which starts from zero", "no share_threshold any more: each value has a count of its own, which begins afresh"},
 		{before.DetailedMetric, after.DetailedMetric, Changed, Changed, "metrics by all values", "no metrics by all values any more"},
 		{before.ValueToMetric, after.ValueToMetric, Changed, Changed, "metrics by the last value", "no metrics by the last value any more"},
 	} {
 		switch {
 		case !f.before && f.after:
-			d.tell(path, f.on, "%s", f.set)
+			d.add(path, f.on, "%s", f.set)
 		case f.before && !f.after:
-			d.tell(path, f.off, "%s", f.unset)
+			d.add(path, f.off, "%s", f.unset)
 		}
 	}
 	if !reflect.DeepEqual(before.Metadata, after.Metadata) {
-		d.tell(path, Changed, "other metadata for callers")
+		d.add(path, Changed, "other metadata for callers")
 	}
 	if !reflect.DeepEqual(before.Replaces, after.Replaces) && len(before.Limits) == len(after.Limits) {
-		d.tell(path, Changed, "it replaces %s; until now %s", replacedBy(after), replacedBy(before))
+		d.add(path, Changed, "it replaces %s; until now %s", replacedBy(after), replacedBy(before))
 	}
 }
 
