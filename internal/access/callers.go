@@ -32,7 +32,7 @@ func (r Right) String() string {
 	return "nothing"
 }
 
-// Caller is somebody who asks limits.
+// Caller is a program or person that asks limits.
 type Caller struct {
 	Name string
 	// all is whether it may ask in all domains.
@@ -50,7 +50,7 @@ func (c *Caller) MayAsk(domain string) bool { return c.all || c.domains[domain] 
 // Callers are those who may ask limits, by the callers file. They never change.
 type Callers struct{ holders holders[Caller] }
 
-// Of returns the caller with these credentials, or nil. An unknown token is nobody's,
+// Of returns the caller with these credentials, or nil. An unknown token belongs to no caller,
 // whatever certificate comes with it.
 func (c *Callers) Of(shown *Credentials) *Caller {
 	switch {

@@ -9,7 +9,7 @@ import (
 // Digest is the SHA-256 of a token. The token itself is kept nowhere.
 type Digest [sha256.Size]byte
 
-// start returns the first 8 bytes, which nobody can choose.
+// start returns the first 8 bytes, which no one can choose.
 func (d *Digest) start() uint64 { return binary.LittleEndian.Uint64(d[:]) }
 
 // MaxToken bounds the bytes of a token.

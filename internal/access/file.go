@@ -36,8 +36,8 @@ func parse[T any](file string, data []byte, level *yamlfile.Level, item func(p *
 		Reader: yamlfile.NewReader(file, len(data), level), level: level, holders: newHolders[T](),
 		tokenLines: make(map[Digest]int), certificateLines: make(map[string]int),
 	}
-	// An empty file may be half written, and must not lock out everybody.
-	err := p.Parse(data, "a list; [] lets nobody in", func(root yamlfile.Value) { p.list(root, item) })
+	// An empty file may be half written, and must not lock out everyone.
+	err := p.Parse(data, "a list; [] admits no one", func(root yamlfile.Value) { p.list(root, item) })
 	if err != nil {
 		return holders[T]{}, nil, err
 	}
@@ -45,7 +45,7 @@ func parse[T any](file string, data []byte, level *yamlfile.Level, item func(p *
 }
 
 func (p *parser[T]) list(root yamlfile.Value, item func(*parser[T], *yamlfile.Object, string) *T) {
-	if !p.holds(root, yaml.SequenceNode, "a list, each item "+p.level.Is+"; [] lets nobody in") {
+	if !p.holds(root, yaml.SequenceNode, "a list, each item "+p.level.Is+"; [] admits no one") {
 		return
 	}
 	list, ok := p.List(root, "items")

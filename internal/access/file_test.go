@@ -39,9 +39,9 @@ var badMembers = []struct {
 	name, text string
 	want       []string
 }{
-	{"empty", "", []string{"1:1: found an empty file; allowed: a list; [] lets nobody in"}},
-	{"a mapping", "name: a\n", []string{"1:1: found a mapping; allowed: a list, each item " + memberIs + "; [] lets nobody in"}},
-	{"a token alone", "s3cret\n", []string{"1:1: found a text; allowed: a list, each item " + memberIs + "; [] lets nobody in"}},
+	{"empty", "", []string{"1:1: found an empty file; allowed: a list; [] admits no one"}},
+	{"a mapping", "name: a\n", []string{"1:1: found a mapping; allowed: a list, each item " + memberIs + "; [] admits no one"}},
+	{"a token alone", "s3cret\n", []string{"1:1: found a text; allowed: a list, each item " + memberIs + "; [] admits no one"}},
 	{"tokens alone", "- s3cret\n", []string{"1:3: [0]: found a text; allowed: " + memberIs + ", with " + itemKeys}},
 	{"the token", "- {name: a, role: viewer, sha256: s3cret}\n", []string{"1:35: [0].sha256: found 6 bytes that are no SHA-256; allowed: " + digestText}},
 	{"a list of tokens", "- {name: a, role: viewer, sha256: [s3cret]}\n", []string{"1:35: [0].sha256: found a list; allowed: " + digestText}},

@@ -41,7 +41,7 @@ var local = &Member{Name: "local", Role: Viewer, IsLocal: true}
 
 // Identify says who shows credentials from an address. A certificate that the file does
 // not name is a viewer's, since it was signed for callers of this port. An unknown token
-// is nobody's, whatever certificate comes with it.
+// belongs to no one, whatever certificate comes with it.
 func (g *Gate) Identify(address netip.Addr, shown *Credentials) (*Member, error) {
 	switch {
 	case shown.HasToken || shown.Unreadable:
@@ -67,7 +67,7 @@ func (g *Gate) IdentifyAgain(address netip.Addr, shown *Credentials) (*Member, e
 	return nil, g.unknown()
 }
 
-// unknown returns why a token is nobody's.
+// unknown returns why a token belongs to no one.
 func (g *Gate) unknown() error {
 	if g.members == nil {
 		return ErrNoTokens

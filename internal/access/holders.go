@@ -24,7 +24,7 @@ func (h *holders[T]) addToken(d Digest, holder *T) {
 }
 
 // ofToken returns the holder of a token, or nil. It takes the same time whichever bytes
-// of the digest differ: only its start, which nobody can choose, selects what is
+// of the digest differ: only its start, which no one can choose, selects what is
 // compared.
 func (h *holders[T]) ofToken(d *Digest) *T {
 	for _, t := range h.byToken[d.start()] {

@@ -8,12 +8,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// Member is somebody who calls the admin API.
+// Member is a caller of the admin API.
 type Member struct {
 	// Name is for the audit.
 	Name string
 	Role Role
-	// IsLocal is set for whoever calls from this machine without credentials, where
+	// IsLocal is set for callers from this machine without credentials, where
 	// no file says who may do what.
 	IsLocal bool
 }

@@ -111,7 +111,7 @@ func (t *TokensText) Replace(name string, role Role, d Digest) ([]byte, error) {
 		return nil, fmt.Errorf("%s: found no token of %s to replace; allowed: %s", t.file, yamlfile.Quote(name), t.names())
 	case 1:
 	default:
-		return nil, fmt.Errorf("%s: found %d tokens of %s, on %s; allowed: one, which is replaced. Remove the entries of those that nobody uses any more", t.file, len(tokens), yamlfile.Quote(name), linesOf(tokens))
+		return nil, fmt.Errorf("%s: found %d tokens of %s, on %s; allowed: one, which is replaced. Remove those that are no longer in use", t.file, len(tokens), yamlfile.Quote(name), linesOf(tokens))
 	}
 	digest := hex.EncodeToString(d[:])
 	lines := bytes.SplitAfter(t.text, []byte("\n"))

@@ -37,7 +37,7 @@ func Rewrite(path string, change func(text []byte) ([]byte, error)) error {
 	return err
 }
 
-// lock makes a file that nobody else has made.
+// lock makes a file that did not exist.
 func lock(name string) (*os.File, error) {
 	for end := time.Now().Add(lockWait); ; time.Sleep(20 * time.Millisecond) {
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -62,7 +62,7 @@ func (p *parser) source(o *yamlfile.Object, e *Entry) bool {
 		return false
 	}
 	if e.From.isTold() && !p.trusts {
-		p.Bad(from, e.From.String()+" without trusted_proxies, which alone can tell it", "it with trusted_proxies in the file")
+		p.Bad(from, e.From.String()+" without trusted_proxies, without which it is unknown", "it with trusted_proxies in the file")
 	}
 	return true
 }

@@ -45,7 +45,7 @@ func read(file string) ([]byte, error) {
 type parser struct {
 	*yamlfile.Reader
 	f *File
-	// trusts tells whether the file has trusted_proxies.
+	// trusts is whether the file has trusted_proxies.
 	trusts bool
 	// onMissing is the one of the endpoint being read, for entries without their own.
 	onMissing OnMissing
@@ -122,7 +122,7 @@ func parseNetwork(s string) (_ netip.Prefix, complaint string) {
 	case prefix.Addr().Is4In6():
 		return prefix, found + ", which is an IPv4 address in the form of IPv6"
 	case prefix.Bits() == 0:
-		return prefix, found + ", which is everybody: any client could say who it is"
+		return prefix, found + ", which is every address: any client could claim to be another"
 	case prefix != prefix.Masked():
 		return prefix, fmt.Sprintf("%s, which has bits beyond its length (%s?)", found, prefix.Masked())
 	}

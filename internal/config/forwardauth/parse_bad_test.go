@@ -56,8 +56,8 @@ var badAuths = []struct {
 		"\nendpoints: [{name: n, proxy: caddy, domain: d, descriptors: [{entries: [{key: k, value: v}]}]}]\n", []string{
 		`1:19: trusted_proxies[0]: found the text "10.0.0.1/8", which has bits beyond its length (10.0.0.0/8?); allowed: ` + network,
 		`1:31: trusted_proxies[1]: found the text "::ffff:10.0.0.0/104", which is an IPv4 address in the form of IPv6; allowed: ` + network,
-		`1:54: trusted_proxies[2]: found the text "0.0.0.0/0", which is everybody: any client could say who it is; allowed: ` + network,
-		`1:65: trusted_proxies[3]: found the text "::/0", which is everybody: any client could say who it is; allowed: ` + network,
+		`1:54: trusted_proxies[2]: found the text "0.0.0.0/0", which is every address: any client could claim to be another; allowed: ` + network,
+		`1:65: trusted_proxies[3]: found the text "::/0", which is every address: any client could claim to be another; allowed: ` + network,
 		`1:73: trusted_proxies[4]: found the text "localhost"; allowed: ` + network,
 		`1:84: trusted_proxies[5]: found the text "fe80::1%eth0"; allowed: ` + network,
 		`1:100: trusted_proxies[6]: found the text "10.0.0.0/33"; allowed: ` + network,
@@ -94,7 +94,7 @@ var badAuths = []struct {
 		`6:80: endpoints[0].descriptors[3]: found an unknown key "entry" in a descriptor; allowed: ` + authDescriptor,
 	}},
 	{"a header without trust", "endpoints: [{name: n, proxy: caddy, domain: d, descriptors: [{entries: [{key: k, from: path, prefixes: [/]}, {key: k, from: header, name: a}]}]}]\n", []string{
-		"1:88: endpoints[0].descriptors[0].entries[0].from: found path without trusted_proxies, which alone can tell it; allowed: it with trusted_proxies in the file",
+		"1:88: endpoints[0].descriptors[0].entries[0].from: found path without trusted_proxies, without which it is unknown; allowed: it with trusted_proxies in the file",
 	}},
 
 	{"no source", authEntry("key: k"), []string{

@@ -43,7 +43,7 @@ func (p *reader) flags(o *yamlfile.Object, n *rules.Node, r *rules.Rule) {
 	}
 	if r.ShadowMode && r.QuotaMode {
 		r.QuotaMode = false
-		p.Lax(yamlfile.Later(o.Key("shadow_mode"), o.Key("quota_mode")), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to tell of", "quota_mode is ignored")
+		p.Lax(yamlfile.Later(o.Key("shadow_mode"), o.Key("quota_mode")), "shadow_mode beside quota_mode", "one of them: a shadow limit never denies, so it has no quota to report", "quota_mode is ignored")
 	}
 }
 

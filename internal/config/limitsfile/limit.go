@@ -262,7 +262,7 @@ func (p *reader) unenforced(o *yamlfile.Object, isItem bool) int64 {
 	if v, ok := o.Field("shadow_mode"); ok {
 		if shadow, ok := p.Boolean(v); ok && shadow {
 			if o.Has("enforce") {
-				p.Bad(yamlfile.Later(o.Key("enforce"), o.Key("shadow_mode")), "shadow_mode beside enforce", "one of them: a limit in shadow mode denies nobody")
+				p.Bad(yamlfile.Later(o.Key("enforce"), o.Key("shadow_mode")), "shadow_mode beside enforce", "one of them: a limit in shadow mode denies nothing")
 			}
 			n = bucket.AllSubjects
 		}

@@ -52,7 +52,7 @@ func (w *watched) read(path string) (reload.Files[rules.Set], error) {
 				w.passedOver = src.passedOver
 				logWarnings(log, w.live.Rules().Warnings())
 			} else {
-				w.tellPassedOver(log, src.passedOver)
+				w.warnPassedOver(log, src.passedOver)
 			}
 		},
 	}, nil
@@ -84,20 +84,20 @@ func (o Options) load(before *rules.Set, read func(*loader) (*rules.Set, []Text,
 	return after, append(given, "domains", len(after.Domains()), "rules", after.Count()), nil
 }
 
-// tellPassedOver warns of files that are newly passed over.
-func (w *watched) tellPassedOver(log *slog.Logger, names []string) {
-	told := make(map[string]bool, len(w.passedOver))
+// warnPassedOver warns of files that are newly passed over.
+func (w *watched) warnPassedOver(log *slog.Logger, names []string) {
+	warned := make(map[string]bool, len(w.passedOver))
 	for _, name := range w.passedOver {
-		told[name] = true
+		warned[name] = true
 	}
-	var came []yamlfile.Warning
+	var added []yamlfile.Warning
 	for _, name := range names {
-		if !told[name] {
-			came = append(came, passedOverWarning(name))
+		if !warned[name] {
+			added = append(added, passedOverWarning(name))
 		}
 	}
 	w.passedOver = names
-	logWarnings(log, came)
+	logWarnings(log, added)
 }
 
 func logWarnings(log *slog.Logger, warnings []yamlfile.Warning) {

@@ -192,7 +192,7 @@ var badFiles = []struct {
 		"5:20: descriptors[0].detailed_metric: found the number 1; allowed: true or false",
 	}},
 	{"shadow_mode beside quota_mode", limitstest.Descriptor("rate_limit: {unit: day}\n  quota_mode: true\n  shadow_mode: true"), []string{
-		"6:3: descriptors[0].shadow_mode: found shadow_mode beside quota_mode; allowed: one of them: a shadow limit never denies, so it has no quota to tell of",
+		"6:3: descriptors[0].shadow_mode: found shadow_mode beside quota_mode; allowed: one of them: a shadow limit never denies, so it has no quota to report",
 	}},
 	{"share_threshold without a pattern", limitstest.Descriptor("value: v\n  rate_limit: {unit: day}\n  share_threshold: true"), []string{
 		"6:3: descriptors[0].share_threshold: found share_threshold without a pattern; allowed: share_threshold beside a value with *, for only values of one pattern can share a counter",

@@ -21,7 +21,7 @@ type Options struct {
 	// Sparing, if set, calls the function with which a Live replaces its rules. That
 	// function leaves much garbage behind, including the previous rules.
 	Sparing func(load func())
-	// Announce, if set, is told of rules that a Live is about to put in force, and of the
+	// Announce, if set, is called with rules that a Live is about to put in force, and of the
 	// text of their files in load order. No decision by these rules is made before it
 	// returns. For rules that came in messages the texts are equivalent limits files.
 	Announce func(r *rules.Set, files []Text)

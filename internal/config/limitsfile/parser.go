@@ -172,7 +172,7 @@ func (p *parser) rule(o *yamlfile.Object, n *rules.Node) {
 	if o.Has("plans") {
 		p.plans(o, r, mode)
 	} else if o.Has("plan") {
-		p.Bad(o.Key("plan"), "plan without plans", "plan beside plans: the one of whoever has none assigned")
+		p.Bad(o.Key("plan"), "plan without plans", "plan beside plans: the one for subjects without an assigned plan")
 	}
 	if !p.isLimited(o) {
 		p.noStoreFailure(o, "without a limit")

@@ -106,7 +106,7 @@ func (p *reader) interned(s string) string {
 	return s
 }
 
-// lineOfItem returns the line that tells people which item of a list is meant.
+// lineOfItem returns the line by which messages name an item of a list.
 func (p *reader) lineOfItem(item yamlfile.Value) int32 {
 	if p.Made {
 		return int32(item.Index())

@@ -246,13 +246,13 @@ func (n *Node) Unite(other *Node) {
 // moveBelow moves what is below the descriptor to another, and calls again for each
 // descriptor whose entry the other already has, in first.
 func (n *Node) moveBelow(to *Node, again func(n, first *Node)) {
-	tell := func(below, first *Node) {
+	report := func(below, first *Node) {
 		if first != nil {
 			again(below, first)
 		}
 	}
 	for _, below := range n.exact {
-		tell(below, to.addExact(below))
+		report(below, to.addExact(below))
 	}
 	for i := range n.keys {
 		from := &n.keys[i]
@@ -266,10 +266,10 @@ func (n *Node) moveBelow(to *Node, again func(n, first *Node)) {
 			if first == nil {
 				k.patterns.add(below)
 			}
-			tell(below, first)
+			report(below, first)
 		}
 		if from.bare != nil {
-			tell(from.bare, to.addBare(from.bare))
+			report(from.bare, to.addBare(from.bare))
 		}
 	}
 	*n = Node{} // what was below still points up to it

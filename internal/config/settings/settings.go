@@ -99,7 +99,7 @@ type XDS struct {
 	// NodeID is the name by which the server knows this daemon and its peers.
 	NodeID string `default:"ratelimitd" is:"name" help:"this daemon's name there"`
 	// NodeMetadata is sent to the server beside it.
-	NodeMetadata map[string]string `help:"what else the server is told"`
+	NodeMetadata map[string]string `help:"metadata of this daemon for the server"`
 	// Headers are sent with each stream; their names are in lower case.
 	Headers HeaderSecrets `help:"headers for it"`
 	TLS     XDSTLS

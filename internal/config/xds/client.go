@@ -261,7 +261,7 @@ func (c *Client) judge(response *discoveryv3.DiscoveryResponse) (why error) {
 		c.saveCache(response)
 	case !again:
 		first, _, _ := strings.Cut(why.Error(), "\n") // Live logs all that is wrong with limits
-		c.log.Warn("xds: a configuration is refused, and the server is told; nothing changes", "version", version, "error", first)
+		c.log.Warn("xds: a configuration is refused; nothing changes", "version", version, "error", first)
 		fallthrough
 	default:
 		c.metrics.rejected.Inc()

@@ -28,7 +28,7 @@ type snapshot struct {
 	// resources are sorted, so that equal configurations give equal errors: a server
 	// sends them in random order.
 	resources []limitsfile.Resource
-	// digest tells configurations apart.
+	// digest identifies the configuration.
 	digest [sha256.Size]byte
 }
 

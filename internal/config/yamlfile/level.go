@@ -13,7 +13,7 @@ type Level struct {
 	// Is names the mapping: "a descriptor".
 	Is     string
 	Fields []Field
-	// Theirs tells whether envoyproxy/ratelimit has this level.
+	// Theirs is whether envoyproxy/ratelimit has this level.
 	Theirs bool
 }
 
@@ -23,7 +23,7 @@ const maxFields = 16
 // Field is a key that a mapping may have.
 type Field struct {
 	Name string
-	// Theirs tells whether envoyproxy/ratelimit has this field at this level. It may then
+	// Theirs is whether envoyproxy/ratelimit has this field at this level. It may then
 	// have no value and counts as absent, as that service reads it.
 	Theirs bool
 }

@@ -19,9 +19,9 @@ type Reader struct {
 	Errs     Errors
 	Warnings []Warning
 
-	// told holds what was already reported: a mistake behind an anchor is one mistake,
+	// reported holds what was already reported: a mistake behind an anchor is one mistake,
 	// however many aliases lead to it.
-	told map[finding]bool
+	reported map[finding]bool
 	// left is how many more nodes may be visited, counting through aliases. It stops
 	// files whose aliases multiply.
 	left int
@@ -38,7 +38,7 @@ const maxAliasVisits = 1_000_000
 // NewReader returns a Reader for a file of the given size in bytes, whose mappings have
 // these levels.
 func NewReader(file string, size int, levels ...*Level) *Reader {
-	return &Reader{File: file, levels: levels, told: make(map[finding]bool), left: size + maxAliasVisits}
+	return &Reader{File: file, levels: levels, reported: make(map[finding]bool), left: size + maxAliasVisits}
 }
 
 // Bad reports what was found at v.
@@ -81,10 +81,10 @@ func (w *Reader) first(at Position, text string) bool {
 		return true
 	}
 	f := finding{line: at.Line, column: at.Column, text: text}
-	if w.told[f] {
+	if w.reported[f] {
 		return false
 	}
-	w.told[f] = true
+	w.reported[f] = true
 	return true
 }
 

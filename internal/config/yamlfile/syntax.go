@@ -31,7 +31,7 @@ var slips = []struct{ said, allowed string }{
 }
 
 // SyntaxError says where the parser failed. The line that the parser names is often that
-// of an earlier token, or missing, and it knows no column. So SyntaxError looks for the
+// of an earlier token, or missing, and it knows no column. So SyntaxError searches for the
 // first line up to which the text fails with the same error, and in it for the first
 // character. It does not show the text at that place, since it may be a password.
 func SyntaxError(data []byte, err error) *Error {
