@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
@@ -122,48 +123,50 @@ func TestFilesThatCannotBeReadAreErrors(t *testing.T) {
 // What is in force changes with the file, and not with one that has errors.
 func TestWatchLoadsAFileThatChanges(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	path := filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: one"))
-	log := new(asynctest.Buffer)
-	l := forwardauth.NewLive(path, slog.New(slog.NewTextHandler(log, nil)))
-	if l.Value() != nil {
-		t.Error("there are endpoints before the first load")
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var watch sync.WaitGroup
-	watch.Go(func() { l.Watch(ctx) })
-	defer watch.Wait()
-	defer cancel()
-	has := func(name string) func() bool {
-		return func() bool { return l.Value() != nil && l.Value().Endpoint(name) != nil }
-	}
-	asynctest.Eventually(t, "the first endpoints", has("one"))
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: one"))
+		log := new(asynctest.Buffer)
+		l := forwardauth.NewLive(path, slog.New(slog.NewTextHandler(log, nil)))
+		if l.Value() != nil {
+			t.Error("there are endpoints before the first load")
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var watch sync.WaitGroup
+		watch.Go(func() { l.Watch(ctx) })
+		defer watch.Wait()
+		defer cancel()
+		has := func(name string) func() bool {
+			return func() bool { return l.Value() != nil && l.Value().Endpoint(name) != nil }
+		}
+		asynctest.Eventually(t, "the first endpoints", has("one"))
 
-	filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: two"))
-	asynctest.Eventually(t, "new endpoints, and then their status", func() bool { return has("two")() && l.Status().Generation == 2 })
-	if has("one")() {
-		t.Errorf("the old endpoint is there; %+v", l.Status())
-	}
+		filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: two"))
+		asynctest.Eventually(t, "new endpoints, and then their status", func() bool { return has("two")() && l.Status().Generation == 2 })
+		if has("one")() {
+			t.Errorf("the old endpoint is there; %+v", l.Status())
+		}
 
-	// A good endpoint beside a bad one is not taken.
-	filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: three")+"  - {}\n")
-	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
-	if !has("two")() || has("three")() || l.Status().Failed != 1 {
-		t.Errorf("not the last good endpoints; %+v", l.Status())
-	}
-	if n := log.Count(`"forward auth endpoints not loaded, the last good ones stay in force"`); n != 1 {
-		t.Errorf("the failure was logged %d times", n)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	asynctest.Eventually(t, "the file is gone", func() bool { return errors.Is(l.Status().LastError, os.ErrNotExist) })
+		// A good endpoint beside a bad one is not taken.
+		filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: three")+"  - {}\n")
+		asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+		if !has("two")() || has("three")() || l.Status().Failed != 1 {
+			t.Errorf("not the last good endpoints; %+v", l.Status())
+		}
+		if n := log.Count(`"forward auth endpoints not loaded, the last good ones stay in force"`); n != 1 {
+			t.Errorf("the failure was logged %d times", n)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		asynctest.Eventually(t, "the file is gone", func() bool { return errors.Is(l.Status().LastError, os.ErrNotExist) })
 
-	filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: four"))
-	asynctest.Eventually(t, "mended", has("four"))
-	if s := l.Status(); s.LastError != nil || s.Generation != 3 {
-		t.Errorf("status %+v", s)
-	}
+		filetest.Write(t, dir, "auth.yaml", strings.ReplaceAll(goodAuth, "name: shop", "name: four"))
+		asynctest.Eventually(t, "mended", has("four"))
+		if s := l.Status(); s.LastError != nil || s.Generation != 3 {
+			t.Errorf("status %+v", s)
+		}
+	})
 }
 
 func TestTableAndWarnings(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
@@ -56,28 +57,30 @@ func TestOneBadFileHoldsBackAllLimits(t *testing.T) {
 
 func TestWatchLoadsLimitsThatChange(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	filetest.Write(t, dir, "a.yaml", "domain: a")
-	l := limitsfile.NewLive(dir, nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	var watch sync.WaitGroup
-	watch.Go(func() { l.Watch(ctx) })
-	defer watch.Wait()
-	defer cancel()
-	inForce := func(want string) {
-		t.Helper()
-		asynctest.Eventually(t, "domains "+want, func() bool { return domains(l) == want })
-	}
-	inForce("a")
-	filetest.Write(t, dir, "b.yml", "domain: b")
-	inForce("a b")
-	filetest.Write(t, dir, "sub/deep/c.json", `{"domain": "c"}`)
-	inForce("a b c")
-	filetest.Write(t, dir, "b.yml", "domain: b\nfoo: 1")
-	asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
-	inForce("a b c")
-	os.Remove(filepath.Join(dir, "b.yml"))
-	inForce("a c")
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		filetest.Write(t, dir, "a.yaml", "domain: a")
+		l := limitsfile.NewLive(dir, nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		var watch sync.WaitGroup
+		watch.Go(func() { l.Watch(ctx) })
+		defer watch.Wait()
+		defer cancel()
+		inForce := func(want string) {
+			t.Helper()
+			asynctest.Eventually(t, "domains "+want, func() bool { return domains(l) == want })
+		}
+		inForce("a")
+		filetest.Write(t, dir, "b.yml", "domain: b")
+		inForce("a b")
+		filetest.Write(t, dir, "sub/deep/c.json", `{"domain": "c"}`)
+		inForce("a b c")
+		filetest.Write(t, dir, "b.yml", "domain: b\nfoo: 1")
+		asynctest.Eventually(t, "an error", func() bool { return l.Status().LastError != nil })
+		inForce("a b c")
+		os.Remove(filepath.Join(dir, "b.yml"))
+		inForce("a c")
+	})
 }
 
 // A file that is passed over is told of once, also where the rules stay the same.
