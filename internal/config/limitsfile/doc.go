@@ -7,7 +7,7 @@
 // limit.go reads a limit's numbers, and flags.go reads what a rule does besides them. They
 // build the tree of rules.Node. bucket.NewLimit checks the numbers of each limit and finds
 // the quantum in which they are exact. merge.go merges files of one domain, where that is
-// allowed; warnings.go and bind.go find what cannot be meant. All errors are reported,
+// allowed; warnings.go finds what cannot be meant. All errors are reported,
 // each with file, line, column, path, what was found and what is allowed. A single error
 // keeps all of the files from taking effect. A domain in a message enters at parser.go.
 //

@@ -129,7 +129,7 @@ descriptors:
     none:
     day: 2026-01-02
     list: [1, [], {a: ~}]
-    <<: {text: lost, merged: {b: 1}}
+    merged: {b: 1}
 `)
 	want := map[string]any{
 		"text": "yes and no", "5": "quoted", "whole": int64(16), "large": 1e20, "part": -0.5, "yes": true, "none": nil,

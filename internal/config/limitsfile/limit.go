@@ -41,8 +41,14 @@ func (p *reader) oneLimit(o *yamlfile.Object, r *rules.Rule, mode bucket.Failure
 func (p *reader) unlimited(o *yamlfile.Object, r *rules.Rule) {
 	r.Unlimited = true
 	for _, name := range [...]string{"requests", "period", "calendar", "time_zone", "starts", "requests_per_unit", "unit", "burst", "sub_windows", "hold", "algorithm", "postpaid", "enforce"} {
-		if v, ok := o.Field(name); ok && !p.idleNumber(o.Key(name), v, name) {
-			p.Bad(o.Key(name), name+" beside unlimited", "either unlimited: true or numbers")
+		if !o.Has(name) {
+			continue
+		}
+		const allowed = "either unlimited: true or numbers"
+		if name != "requests_per_unit" && name != "unit" { // which envoyproxy/ratelimit ignores
+			p.Bad(o.Key(name), name+" beside unlimited", allowed)
+			break
+		} else if !p.Lax(o.Key(name), name+" beside unlimited", allowed, "it is ignored") {
 			break
 		}
 	}
@@ -52,26 +58,6 @@ func (p *reader) unlimited(o *yamlfile.Object, r *rules.Rule) {
 	}
 }
 
-// idleNumber reports whether a number beside unlimited: true is ignored, with a warning,
-// as envoyproxy/ratelimit ignores any except a good unit.
-func (p *reader) idleNumber(key, v yamlfile.Value, name string) bool {
-	switch name {
-	case "requests_per_unit":
-		if _, ok := p.Integer(v, 0, bucket.MaxRequests); !ok {
-			return true // which is reported
-		}
-	case "unit":
-		if s, ok := p.Text(v, period.AllowedUnits); !ok {
-			return true
-		} else if _, ok := period.ParseUnit(s); ok {
-			return false
-		}
-	default:
-		return false
-	}
-	return p.Lenient && p.Lax(key, name+" beside unlimited", "", "it is ignored")
-}
-
 // rateLimits reads the list of limits of a rule.
 func (p *reader) rateLimits(v yamlfile.Value, r *rules.Rule, mode bucket.FailureMode) {
 	items, ok := p.List(v, "limits")
@@ -79,7 +65,6 @@ func (p *reader) rateLimits(v yamlfile.Value, r *rules.Rule, mode bucket.Failure
 		p.Bad(v, "an empty list", "at least one limit")
 	}
 	names := make(map[string]int, items.Len())
-	var limits []limitAt
 	for item := range items.All() {
 		o, ok := p.Object(item, limitItemLevel)
 		if !ok {
@@ -88,14 +73,11 @@ func (p *reader) rateLimits(v yamlfile.Value, r *rules.Rule, mode bucket.Failure
 		p.itemName(o, names)
 		if l := p.limit(o, mode, true); l != nil {
 			addLimit(r, l, p.replaces(o, l.Name))
-			if l.Unenforced == 0 { // a stricter one is tried beside the one in force
-				limits = append(limits, limitAt{l, item.Position()})
-			} else if len(r.Limits) > rules.MaxUnenforced {
+			if l.Unenforced != 0 && len(r.Limits) > rules.MaxUnenforced {
 				p.Bad(o.Value, fmt.Sprintf("shadow_mode or enforce on limit %d of the list", len(r.Limits)), fmt.Sprintf("these on the first %d", rules.MaxUnenforced))
 			}
 		}
 	}
-	p.warnNeverBind(limits)
 }
 
 // itemName checks that each limit of a list has a name of its own. The limit's own reader

@@ -220,7 +220,7 @@ var badFiles = []struct {
 		"7:8: descriptors[0].metadata.b: found the number .inf; allowed: a text, a number, true, false, nothing, a list or a mapping",
 		`8:9: descriptors[0].metadata.c[0]: found the !!binary "eA=="; allowed: a text, a number, true, false, nothing, a list or a mapping`,
 		`10:5: descriptors[0].metadata.d: found a second "d"; allowed: each key once`,
-		`11:9: descriptors[0].metadata.<<: found the text "x"; allowed: an alias of a mapping, or a list of them`,
+		`11:5: descriptors[0].metadata: found the !!merge "<<" as a key; allowed: a text; quotes make one of a number`,
 	}},
 	{"deep metadata", limitstest.Descriptor("rate_limit: {unit: day}\n  metadata: {a: " + strings.Repeat("[", 32) + strings.Repeat("]", 32) + "}"), []string{
 		"5:48: descriptors[0].metadata.a" + strings.Repeat("[0]", 31) + ": found metadata within more than 31 mappings and lists; allowed: fewer",

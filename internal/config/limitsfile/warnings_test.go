@@ -2,13 +2,9 @@ package limitsfile_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
@@ -118,145 +114,5 @@ func TestAPatternTooLongToMatchIsAWarning(t *testing.T) {
 	}
 	if got := warningsOf(t, strings.Replace(text, few, "", 1)); len(got) != 0 {
 		t.Errorf("with 2: %q", got)
-	}
-}
-
-func TestLimitsThatNeverBindAreWarnings(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want string // the name of the limit that is warned of, or ""
-	}{
-		{"requests: 100, period: 1s", "requests: 50, period: 1m", "a"},
-		{"requests: 50, period: 1m", "requests: 100, period: 1s", "b"},
-		{"requests: 10, period: 1s", "requests: 250, period: 1d, burst: 250", ""},
-		{"requests: 100, period: 1s, burst: 49", "requests: 50, period: 1m", ""},
-		{"requests: 5, period: 1s", "requests: 5, period: 1s", "b"},
-		{"requests: 1, period: 1m, burst: 100", "requests: 50, period: 1m", ""}, // slower in the long run
-		{"requests: 5, period: 1s", "requests: 0, period: 1d", "a"},
-
-		// Windows that lie within those of the other.
-		{"requests_per_unit: 100, unit: second", "requests_per_unit: 50, unit: minute", "a"},
-		{"requests_per_unit: 50, unit: second", "requests_per_unit: 50, unit: minute", "a"},
-		{"requests_per_unit: 49, unit: second", "requests_per_unit: 50, unit: minute", ""},
-		{"algorithm: fixed_window, requests: 9, period: 2s", "algorithm: fixed_window, requests: 5, period: 3s", ""}, // 2..4 touches 0..3 and 3..6
-		{"algorithm: fixed_window, requests: 5, period: 1s", "algorithm: fixed_window, requests: 5, period: 3s", "a"},
-
-		// A sliding window remembers for up to a slot longer than it says.
-		{"algorithm: sliding_window, requests: 50, period: 1s", "algorithm: sliding_window, requests: 50, period: 1m", "a"},
-		{"algorithm: sliding_window, requests: 50, period: 1m", "algorithm: sliding_log, requests: 50, period: 1m", "b"},
-		{"algorithm: sliding_window, requests: 50, period: 1m", "algorithm: sliding_log, requests: 49, period: 1m", ""},
-		{"algorithm: sliding_window, requests: 51, period: 1m", "algorithm: sliding_window, requests: 50, period: 1m", "a"},
-		{"algorithm: sliding_window, requests: 51, period: 1m, sub_windows: 5", "algorithm: sliding_window, requests: 50, period: 1m", ""},
-
-		{"requests: 10, calendar: month, starts: 15", "requests: 10, calendar: month, starts: 15", "b"},
-		{"requests: 10, calendar: day", "requests: 10, calendar: day, time_zone: Europe/Berlin", ""},
-		{"requests: 10, calendar: day", "algorithm: fixed_window, requests: 10, period: 1d", ""},
-
-		// Postpaid limits are charged for what others deny.
-		{"requests: 100, period: 1s, postpaid: true", "requests: 50, period: 1m", ""},
-		{"requests: 100, period: 1s", "requests: 50, period: 1m, postpaid: true", ""},
-	} {
-		t.Run(c.a+" beside "+c.b, func(t *testing.T) {
-			got := strings.Join(warningsOf(t, limitstest.Descriptor("rate_limits: [{name: a, "+c.a+"}, {name: b, "+c.b+"}]")), "\n")
-			switch {
-			case c.want == "" && got != "",
-				c.want == "a" && !strings.Contains(got, `rate_limits[0]: never denies what "b" allows`),
-				c.want == "b" && !strings.Contains(got, `rate_limits[1]: never denies what "a" allows`),
-				strings.Count(got, "\n") > 0:
-				t.Errorf("%s beside %s: want %q, got %q", c.a, c.b, c.want, got)
-			}
-		})
-	}
-}
-
-// randomLimit writes a limit with numbers small enough to be met; or so large,
-// and so close together, that buckets count in different quanta.
-func randomLimit(r *rand.Rand, large bool) string {
-	a := buckettest.Rates()[r.IntN(6)]
-	if large {
-		a = buckettest.Rates()[r.IntN(4)]
-		s := fmt.Sprintf("algorithm: %s, requests: %d, period: %ds", a, []int64{1<<32 - 5, 1<<32 - 6, 1 << 31, 1<<31 - 1}[r.IntN(4)], []int{1, 2, 7, 60, 120, 3600}[r.IntN(6)])
-		if a.IsBucket() && r.IntN(2) == 0 {
-			s += fmt.Sprintf(", burst: %d", 1<<32-1-r.IntN(3)*1_000_000)
-		}
-		return s
-	}
-	s := fmt.Sprintf("algorithm: %s, requests: %d, period: %dms", a, 1+r.IntN(12), []int{1, 2, 3, 4, 6, 7, 12, 24, 60}[r.IntN(9)])
-	if a.IsBucket() && r.IntN(2) == 0 {
-		s += fmt.Sprintf(", burst: %d", 1+r.IntN(20))
-	}
-	if a == bucket.SlidingWindow {
-		s += fmt.Sprintf(", sub_windows: %d", 1+r.IntN(4))
-	}
-	return s
-}
-
-// Pairs of limits with the warning get random hits and refunds, by the steps that
-// the stores use.
-func TestLimitsWithTheWarningNeverBind(t *testing.T) {
-	t.Parallel()
-	warned := make(map[string]int)
-	for seed := range uint64(80) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		var s strings.Builder
-		s.WriteString("domain: d\ndescriptors:\n")
-		for i := range 40 {
-			fmt.Fprintf(&s, "- {key: k%d, rate_limits: [{name: a, %s}, {name: b, %s}]}\n", i, randomLimit(r, seed%4 == 0), randomLimit(r, seed%4 == 0))
-		}
-		rules, err := limitstest.Load(t, s.String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, w := range rules.Warnings() {
-			limits := rules.Domain("d").Rules()[w.Line-3].Limits
-			loose, tight := limits[0], limits[1]
-			if strings.Contains(w.Path, "rate_limits[1]") {
-				loose, tight = tight, loose
-			}
-			warned[loose.Algorithm.String()+" beside "+tight.Algorithm.String()]++
-			for range 4 {
-				driveNeverBinds(t, r, loose, tight)
-			}
-		}
-	}
-	t.Logf("pairs: %v", warned)
-	if len(warned) < 14 {
-		t.Errorf("only %d kinds of pairs were said never to bind", len(warned))
-	}
-}
-
-func driveNeverBinds(t *testing.T, r *rand.Rand, loose, tight *bucket.Limit) {
-	t.Helper()
-	var ls, ts bucket.State
-	now := time.Now().UnixMicro()/60000*60000 + r.Int64N(60000)
-	refunds := r.IntN(2) == 0
-	for range 300 {
-		// Often to a border, and often stay.
-		switch r.IntN(6) {
-		case 0:
-			now += r.Int64N(2000)
-		case 1:
-			now = (now/1000+1)*1000 - r.Int64N(2)
-		case 2:
-			now = (now/tight.PeriodMicros+1)*tight.PeriodMicros - r.Int64N(2)
-		case 3:
-			now = (now/loose.PeriodMicros+1)*loose.PeriodMicros - r.Int64N(2)
-		}
-		cost := 1 + r.Int64N(tight.Capacity)
-		if r.IntN(2) == 0 {
-			cost = max(1, tight.Decide(&ts, now, bucket.Demand{}).Remaining)
-		}
-		if refunds && r.IntN(3) == 0 {
-			cost = -cost
-		}
-		td, ld := tight.Decide(&ts, now, bucket.Demand{Cost: cost}), loose.Decide(&ls, now, bucket.Demand{Cost: cost})
-		if !td.Allowed() {
-			continue
-		}
-		if !ld.Allowed() {
-			t.Fatalf("said never to bind: %+v beside %+v, but it denies a cost of %d", loose.Spec, tight.Spec, cost)
-		}
-		tight.Charge(&ts, now, bucket.Demand{Cost: cost}, td)
-		loose.Charge(&ls, now, bucket.Demand{Cost: cost}, ld)
 	}
 }

@@ -45,40 +45,34 @@ func forgetLines(n *yaml.Node) {
 	}
 }
 
-// ParseYAML parses a text of one document. It returns nil if there is none, and both the
-// document and an Error if a second one follows. An Error does not name the file.
+// ParseYAML parses a text of one document. It returns nil if there is none. An Error does
+// not name the file.
 func (w *Reader) ParseYAML(data []byte) (*yaml.Node, *Error) {
 	doc, second, err := DecodeYAML(data)
-	if err != nil && doc != nil && w.Lenient {
+	if w.Lenient && doc != nil && (err != nil || second != nil) {
 		// envoyproxy/ratelimit stops reading after the first document.
-		e := SyntaxError(data, err)
-		w.WarnAt(Position{Line: e.Line, Column: e.Column}, "found more after the first document; it is ignored")
-		err = nil
+		at := Position{}
+		if err != nil {
+			e := SyntaxError(data, err)
+			at.Line, at.Column = e.Line, e.Column
+		} else {
+			at.Line, at.Column = second.Line, second.Column
+		}
+		w.WarnAt(at, "found more after the first document; it is ignored")
+		second, err = nil, nil
 	}
 	switch {
 	case err != nil:
 		return nil, SyntaxError(data, err)
-	case second == nil && (doc == nil || len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" && doc.Content[0].Kind == yaml.ScalarNode):
+	case second != nil:
+		return nil, &Error{Line: second.Line, Column: second.Column, Found: "a second document", Allowed: "one document in a file"}
+	case doc == nil || len(doc.Content) == 0 || isNull(doc.Content[0]):
 		return nil, nil
 	}
 	if bytes.IndexByte(data, '&') >= 0 {
 		if err := findCycle(doc, make(map[*yaml.Node]bool)); err != nil {
 			return nil, err
 		}
-	}
-	if second != nil && w.Lenient {
-		w.Warn(Root(second), "found a second document; it and those after it are ignored")
-		second = nil
-	}
-	if second != nil {
-		err := &Error{
-			Line: second.Line, Column: second.Column,
-			Found: "a second document", Allowed: "one document in a file",
-		}
-		if len(doc.Content) == 0 {
-			return nil, err
-		}
-		return doc.Content[0], err
 	}
 	return doc.Content[0], nil
 }

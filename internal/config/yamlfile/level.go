@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Level is what a mapping may hold.
@@ -42,14 +40,14 @@ func (l *Level) index(name string) int {
 }
 
 // unknown reports a key of o that its level does not have, and says where it belongs, or
-// what was probably meant. n is the node of its value.
-func (w *Reader) unknown(o *Object, key Value, n *yaml.Node, name string) {
+// what was probably meant.
+func (w *Reader) unknown(o *Object, key Value, name string) {
 	l := o.level
 	found := "an unknown key " + Quote(name) + " in " + l.Is
 	if home, theirs := w.homeOf(name); home != "" {
 		found = fmt.Sprintf("%s in %s, but it belongs in %s", name, l.Is, home)
-		if theirs && l.Theirs && w.Lax(key, found, Commas(l.Names()), "it is ignored") {
-			w.ignored(o.Child(name, n))
+		if theirs && l.Theirs {
+			w.Lax(key, found, Commas(l.Names()), "it is ignored")
 			return
 		}
 	} else if near := w.meant(name, l); near != "" {

@@ -2,7 +2,6 @@ package yamlfile
 
 import (
 	"fmt"
-	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -17,9 +16,6 @@ type Object struct {
 	path *Path
 	// keys are the given keys; values are nil for those without one.
 	keys, values [maxFields]*yaml.Node
-	// before holds the mappings under a key that was given again, the last first:
-	// envoyproxy/ratelimit takes from them the fields that the later one lacks.
-	before []*yaml.Node
 }
 
 // Field returns the value of a field of the level, and whether there is one.
@@ -80,13 +76,7 @@ func (w *Reader) Object(v Value, l *Level) (*Object, bool) {
 // Nested reads the mapping in a present field.
 func (w *Reader) Nested(outer *Object, name string, l *Level) (*Object, bool) {
 	v, _ := outer.Field(name)
-	o, ok := w.Object(v, l)
-	if ok {
-		for _, n := range outer.before {
-			w.fields(o, n, 0)
-		}
-	}
-	return o, ok && !w.Spent()
+	return w.Object(v, l)
 }
 
 // maxMerges bounds how deep << may lead from one mapping into another.
@@ -96,7 +86,7 @@ const maxMerges = 100
 // of the mappings that n merges.
 func (w *Reader) fields(o *Object, n *yaml.Node, depth int) {
 	var own [maxFields]*yaml.Node
-	var merge []*yaml.Node
+	var merge *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := o.At(n.Content[i]), n.Content[i+1]
 		k := w.Follow(key)
@@ -108,14 +98,15 @@ func (w *Reader) fields(o *Object, n *yaml.Node, depth int) {
 			continue
 		}
 		if k.Tag == "!!merge" {
-			if merge == nil || w.Lax(key, "<< twice", "once, with a list of what to merge", "what the last one merges goes before") {
-				merge = append(merge, value)
+			if merge != nil {
+				w.Bad(key, "<< twice", "once, with a list of what to merge")
 			}
+			merge = value
 			continue
 		}
 		f := o.level.index(k.Value)
 		if f < 0 {
-			w.unknown(o, key, value, k.Value)
+			w.unknown(o, key, k.Value)
 			continue
 		}
 		first := own[f]
@@ -127,8 +118,8 @@ func (w *Reader) fields(o *Object, n *yaml.Node, depth int) {
 			o.set(f, key.Node, value)
 		}
 	}
-	for _, m := range slices.Backward(merge) {
-		w.merge(o, m, depth+1)
+	if merge != nil {
+		w.merge(o, merge, depth+1)
 	}
 }
 
@@ -142,7 +133,6 @@ func (o *Object) set(f int, k, v *yaml.Node) {
 // merge adds the fields of what << names: a mapping or a list of them. The first that has
 // a field wins.
 func (w *Reader) merge(o *Object, n *yaml.Node, depth int) {
-	const allowed = "an alias of a mapping, or a list of them"
 	target := w.Follow(o.At(n))
 	if w.Spent() {
 		return
@@ -153,19 +143,11 @@ func (w *Reader) merge(o *Object, n *yaml.Node, depth int) {
 	case target.Kind == yaml.MappingNode:
 		w.fields(o, target, depth)
 	case target.Kind == yaml.SequenceNode:
-		for i, item := range target.Content {
-			m := w.Follow(o.At(item))
-			if w.Spent() {
-				return
-			}
-			if m.Kind != yaml.MappingNode {
-				w.Bad(o.Child("<<", n).Item(i, item), DescribeNode(m), "an alias of a mapping")
-				continue
-			}
-			w.fields(o, m, depth)
+		for _, item := range target.Content {
+			w.merge(o, item, depth+1)
 		}
 	default:
-		w.Bad(o.Child("<<", n), DescribeNode(target), allowed)
+		w.Bad(o.Child("<<", n), DescribeNode(target), "an alias of a mapping, or a list of them")
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"io"
 	"os"
 	"unicode/utf8"
-
-	"golang.org/x/text/encoding/unicode"
 )
 
 const (
@@ -47,31 +45,16 @@ func ReadAll(from io.Reader, name string) ([]byte, error) {
 // Utf8 returns the text of a file as UTF-8, without a byte order mark. An Error
 // does not name the file.
 func (w *Reader) Utf8(data []byte) ([]byte, *Error) {
-	if text, ok := fromUTF16(data); ok && w.Lenient {
-		w.WarnAt(Position{Line: 1, Column: 1}, "found UTF-16; it is read as it is")
-		data = text
-	}
 	if err := CheckText(data); err != nil {
 		return nil, err
 	}
 	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
 }
 
-// fromUTF16 converts UTF-16 with a byte order mark to UTF-8. It returns false if data is
-// not that.
-func fromUTF16(data []byte) ([]byte, bool) {
-	text, err := unicode.UTF16(unicode.BigEndian, unicode.ExpectBOM).NewDecoder().Bytes(data)
-	return text, err == nil && isUTF16(data)
-}
-
-func isUTF16(data []byte) bool {
-	return bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff})
-}
-
 // CheckText finds the first character that the YAML parser would refuse without
 // saying where.
 func CheckText(data []byte) *Error {
-	if isUTF16(data) {
+	if bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
 		return &Error{Line: 1, Column: 1, Found: "UTF-16", Allowed: "UTF-8"}
 	}
 	line, start := 1, 0

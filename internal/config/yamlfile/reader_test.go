@@ -93,7 +93,7 @@ func TestReaderSaysWhereAMistakeIs(t *testing.T) {
 		{"a text with a list", "shelves: [{label: [a]}]", "f:1:19: shelves[0].label: found a list; allowed: a label"},
 		{"a mistake behind aliases once", "shelves: [&s {label: a, height: x}, *s, {<<: *s}]", `f:1:33: shelves[0].height: found the text "x"; allowed: a whole number from 1 to 300`},
 		{"a merge of a text", "shelves: [{<<: a, label: b}]", `f:1:16: shelves[0].<<: found the text "a"; allowed: an alias of a mapping, or a list of them`},
-		{"a merge of a list with a text", "shelves: [{<<: [a], label: b}]", `f:1:17: shelves[0].<<[0]: found the text "a"; allowed: an alias of a mapping`},
+		{"a merge of a list with a text", "shelves: [{<<: [a], label: b}]", `f:1:17: shelves[0].<<: found the text "a"; allowed: an alias of a mapping, or a list of them`},
 		{"an alias inside its own anchor", "name: &n [*n]", "1:11: found *n inside its own anchor; allowed: an alias after what it names"},
 		{"a second document", "name: a\n--- b", "2:1: found a second document; allowed: one document in a file"},
 		{"no YAML", "name: @a", "1:7: found no YAML: found character that cannot start any token; allowed: quotes around a text that begins with @, % or `"},

@@ -19,12 +19,6 @@ func (w *Reader) Text(v Value, allowed string) (string, bool) {
 		if target.Kind == yaml.ScalarNode {
 			return target.Value, true
 		}
-	default:
-		if s, ok := taggedText(target); ok && w.Lax(v, DescribeNode(target), allowed, "it is taken for the text "+Quote(s)) {
-			return s, true
-		} else if ok {
-			return "", false
-		}
 	}
 	w.Bad(v, DescribeNode(target), allowed)
 	return "", false
