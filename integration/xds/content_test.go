@@ -147,7 +147,6 @@ func TestWhatFilesMayNotSayIsRefused(t *testing.T) {
 	}{
 		{"a limit without a unit", "resource d: descriptors[0].rate_limit.unit: found the invalid rate limit unit 0", limited(&xdsv3.RateLimitPolicy{RequestsPerUnit: 1})},
 		{"an unknown unit", "resource d: descriptors[0].rate_limit.unit: found the invalid rate limit unit 99", limited(perUnit(1, 99))},
-		{"unlimited with a unit", "resource d: descriptors[0].rate_limit.unit: found unit beside unlimited", limited(&xdsv3.RateLimitPolicy{Unlimited: true, Unit: hour})},
 		{"two limits of one entry", "resource d: descriptors[1]: found the key \"a\" again, the first is descriptors[0]", domainOf("d",
 			&xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(1, hour)}, &xdsv3.RateLimitDescriptor{Key: "a", RateLimit: perUnit(2, hour)})},
 		{"nesting without end", "resource d: " + strings.Repeat("descriptors[0].", 256) + "descriptors: found descriptors within more than 255 others", one(deep)},

@@ -59,7 +59,7 @@ func TestAResponseThatIsNoConfigurationChangesNothing(t *testing.T) {
 			if f.metric("ratelimitd_xds_responses_total", "rejected") != 3 || f.metric("ratelimitd_xds_emptied_total", "") != 0 || f.live.Status().Generation != 2 {
 				t.Errorf("%v rejected, generation %d", f.metric("ratelimitd_xds_responses_total", "rejected"), f.live.Status().Generation)
 			}
-			if lines := f.log.Count("is refused, and the server is told"); lines != 1 {
+			if lines := f.log.Count(`level=ERROR msg="limits not loaded`); lines != 1 {
 				t.Errorf("%d lines are logged\n%s", lines, f.log.String())
 			}
 		})

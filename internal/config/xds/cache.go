@@ -17,24 +17,25 @@ import (
 // stop: the server has a better one.
 func (c *Client) loadCache() {
 	path := c.options.CachePath
-	s, written, err := c.readCache(path)
+	response, written, err := c.readCache(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err == nil {
-		err = c.options.Live.Feed(s.digest, s.resources)
+		err = c.options.Live.Feed(readResponse(response))
 	}
 	if err != nil {
 		c.log.Warn("xds: the configuration in the cache cannot be used; the server's is waited for", "path", path, "error", err)
 		return
 	}
-	c.changeStatus(func(st *status) { st.version, st.cachedAt = s.version, written })
-	c.log.Warn("xds: limits are those of the cache until the server sends its own", "path", path, "version", s.version, "written", written)
+	version := response.GetVersionInfo()
+	c.changeStatus(func(st *status) { st.version, st.cachedAt = version, written })
+	c.log.Warn("xds: limits are those of the cache until the server sends its own", "path", path, "version", version, "written", written)
 }
 
-// readCache returns the configuration in the file, and when it was written. The file is
-// a sum and the DiscoveryResponse.
-func (c *Client) readCache(path string) (s *snapshot, written time.Time, err error) {
+// readCache returns the response in the file, and when it was written. The file is a sum
+// and the DiscoveryResponse.
+func (c *Client) readCache(path string) (response *discoveryv3.DiscoveryResponse, written time.Time, err error) {
 	all, err := os.ReadFile(path)
 	if err != nil {
 		return nil, written, err
@@ -45,12 +46,8 @@ func (c *Client) readCache(path string) (s *snapshot, written time.Time, err err
 	if len(all) < sha256.Size || [sha256.Size]byte(all) != c.cacheSum(all[sha256.Size:]) {
 		return nil, written, errors.New("it is torn, or of another limits.xds.address or limits.xds.node_id")
 	}
-	var response discoveryv3.DiscoveryResponse
-	if err := proto.Unmarshal(all[sha256.Size:], &response); err != nil {
-		return nil, written, err
-	}
-	s, err = readSnapshot(&response)
-	return s, written, err
+	response = new(discoveryv3.DiscoveryResponse)
+	return response, written, proto.Unmarshal(all[sha256.Size:], response)
 }
 
 // cacheSum returns the sum of a response and of the names of its server and node.

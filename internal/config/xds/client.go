@@ -232,24 +232,21 @@ func (s *session) request(nonce string) *discoveryv3.DiscoveryRequest {
 }
 
 // judge loads a response and records the result. It returns why it is refused, or nil.
+// Live logs that.
 func (c *Client) judge(response *discoveryv3.DiscoveryResponse) (why error) {
 	version, before := response.GetVersionInfo(), c.rules()
-	s, why := readSnapshot(response)
-	if why == nil {
-		why = c.options.Live.Feed(s.digest, s.resources)
-	}
-	again := false // refused for the same reason
+	why = c.options.Live.Feed(readResponse(response))
 	c.changeStatus(func(st *status) {
-		again = why != nil && st.why != nil && why.Error() == st.why.Error()
-		st.silent, st.failure, st.why = false, "", why
+		st.silent, st.failure = false, ""
 		if why == nil {
 			st.version, st.acceptedAt, st.cachedAt = version, time.Now(), time.Time{}
 		} else {
-			st.refused, st.refusedAt = version, time.Now()
+			st.refused = version
 		}
 	})
-	switch {
-	case why == nil:
+	if why != nil {
+		c.metrics.rejected.Inc()
+	} else {
 		c.lost = ""
 		c.metrics.accepted.Inc()
 		if before > 0 && c.rules() == 0 {
@@ -259,12 +256,6 @@ func (c *Client) judge(response *discoveryv3.DiscoveryResponse) (why error) {
 			c.log.Error("xds: the server sent a configuration without limits; nothing is limited now", "version", version, "rules_before", before)
 		}
 		c.saveCache(response)
-	case !again:
-		first, _, _ := strings.Cut(why.Error(), "\n") // Live logs all that is wrong with limits
-		c.log.Warn("xds: a configuration is refused; nothing changes", "version", version, "error", first)
-		fallthrough
-	default:
-		c.metrics.rejected.Inc()
 	}
 	c.answeredOnce.Do(func() { close(c.answered) })
 	return why

@@ -23,10 +23,8 @@ type status struct {
 	// it comes from.
 	version              string
 	acceptedAt, cachedAt time.Time
-	// refused is the version that was refused since, for the reason why.
-	refused   string
-	refusedAt time.Time
-	why       error
+	// refused is the version that was last refused; Live says why.
+	refused string
 	// failure is why a stream last ended or could not start; "" once the server has
 	// answered.
 	failure  string
@@ -69,8 +67,8 @@ func (c *Client) WriteStatus(w io.Writer) {
 	line(st.silent, "it has sent no configuration on this connection: it has none yet, or none for this node id")
 	line(!st.acceptedAt.IsZero(), "version %s accepted %s", version, moment(st.acceptedAt))
 	line(!st.cachedAt.IsZero(), "stale: the limits in force are version %s from the cache of %s; the server has sent none since the start", version, moment(st.cachedAt))
-	if st.why != nil {
-		line(true, "version %s refused %s:\n#   %s", yamlfile.Printable(st.refused), moment(st.refusedAt), strings.ReplaceAll(st.why.Error(), "\n", "\n#   "))
+	if live := c.options.Live.Status(); live.LastError != nil {
+		line(true, "version %s refused %s:\n#   %s", yamlfile.Printable(st.refused), moment(live.FailedAt), strings.ReplaceAll(live.LastError.Error(), "\n", "\n#   "))
 	}
 	line(st.failure != "", "last failure %s: %s", moment(st.failedAt), st.failure)
 }

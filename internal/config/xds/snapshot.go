@@ -22,51 +22,49 @@ import (
 // TypeURL is the type of the requested resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// snapshot is a response: the whole configuration.
-type snapshot struct {
-	version string
-	// resources are sorted, so that equal configurations give equal errors: a server
-	// sends them in random order.
-	resources []limitsfile.Resource
-	// digest identifies the configuration.
-	digest [sha256.Size]byte
-}
-
-// readSnapshot reads a response. An error says why it is not the requested configuration.
+// readResponse returns the configuration in a response, and a digest of it. What is not
+// the requested configuration becomes an invalid resource.
 //
 // Resources carry their type themselves, and servers leave out the rest, so type_url and
 // version_info are needed only where there is nothing else: an empty response removes all
 // limits. A server whose snapshot lacks the type sends one without a version. The nonce
 // may be missing; the answer then lacks it too.
-func readSnapshot(r *discoveryv3.DiscoveryResponse) (*snapshot, error) {
-	const allowed = "allowed: resources, or for a configuration without any the version_info and the type_url " + TypeURL
-	switch {
-	case !isOfType(r):
-		return nil, fmt.Errorf("the response: found the type_url %s; allowed: %s, which was asked for", yamlfile.Quote(r.GetTypeUrl()), TypeURL)
-	case len(r.GetResources()) > 0:
-	case r.GetTypeUrl() == "":
-		return nil, errors.New("the response: found neither resources nor a type_url; " + allowed)
-	case r.GetVersionInfo() == "":
-		return nil, errors.New("the response: found neither resources nor a version_info; " + allowed)
-	}
-	s := &snapshot{version: r.GetVersionInfo()}
+func readResponse(r *discoveryv3.DiscoveryResponse) (digest [sha256.Size]byte, resources []limitsfile.Resource) {
 	for _, content := range r.GetResources() {
 		reload.Yield()
-		s.resources = append(s.resources, readResource(content))
+		resources = append(resources, readResource(content))
 	}
-	slices.SortFunc(s.resources, func(a, b limitsfile.Resource) int {
+	if err := checkResponse(r); err != nil {
+		resources = []limitsfile.Resource{{Name: "the response", Err: err}}
+	}
+	// A server sends them in random order; equal configurations must give equal errors.
+	slices.SortFunc(resources, func(a, b limitsfile.Resource) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), bytes.Compare(a.Text, b.Text))
 	})
 	h := sha256.New()
-	for i := range s.resources {
-		r := &s.resources[i]
+	for i := range resources {
+		r := &resources[i]
 		if r.Name == "" {
-			r.Name = fmt.Sprintf("resource %d of %d", i+1, len(s.resources))
+			r.Name = fmt.Sprintf("resource %d of %d", i+1, len(resources))
 		}
 		fmt.Fprintf(h, "%q %v %d\n%s", r.Name, r.Err, len(r.Text), r.Text)
 	}
-	s.digest = [sha256.Size]byte(h.Sum(nil))
-	return s, nil
+	return [sha256.Size]byte(h.Sum(nil)), resources
+}
+
+// checkResponse returns why a response is not the requested configuration.
+func checkResponse(r *discoveryv3.DiscoveryResponse) error {
+	const allowed = "allowed: resources, or for a configuration without any the version_info and the type_url " + TypeURL
+	switch {
+	case !isOfType(r):
+		return fmt.Errorf("the type_url %s; allowed: %s, which was asked for", yamlfile.Quote(r.GetTypeUrl()), TypeURL)
+	case len(r.GetResources()) > 0:
+	case r.GetTypeUrl() == "":
+		return errors.New("neither resources nor a type_url; " + allowed)
+	case r.GetVersionInfo() == "":
+		return errors.New("neither resources nor a version_info; " + allowed)
+	}
+	return nil
 }
 
 // isOfType reports whether a response is of the requested type, or does not say.
