@@ -3,7 +3,6 @@ package rules_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -27,31 +26,4 @@ func BenchmarkMatch(b *testing.B) {
 			}
 		})
 	}
-	benchmarkMixedPatterns(b)
-}
-
-// benchmarkMixedPatterns matches against 1,000 patterns under one key, with
-// stars that lead, trail and stand inside.
-func benchmarkMixedPatterns(b *testing.B) {
-	r := rand.New(rand.NewPCG(3, 4))
-	var s strings.Builder
-	s.WriteString("domain: d\ndescriptors:\n")
-	var values []string
-	for i := range 1000 {
-		word := fmt.Sprintf("%x", r.Uint64()>>(4*r.IntN(12)))
-		pattern := [...]string{word + "*", "*" + word, word + "*.json", "/v1/" + word + "/*", "*/" + word + "/*", "/" + word[:1] + "*/" + word + "*.html"}[i%6]
-		fmt.Fprintf(&s, "- {key: path, value: '%s', rate_limit: {requests: 1, period: 1s}}\n", pattern)
-		values = append(values, strings.ReplaceAll(pattern, "*", "some/thing"), "/none/of/them/"+word)
-	}
-	d := limitstest.Domain(b, s.String())
-	var subjects [][]bucket.Entry
-	for _, v := range values {
-		subjects = append(subjects, []bucket.Entry{{Key: "path", Value: v}})
-	}
-	b.Run("mixed-patterns=1000", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			d.Match(subjects[i%len(subjects)])
-		}
-	})
 }
