@@ -35,18 +35,7 @@ func (o Options) NewFedLive(from string, log *slog.Logger) *FedLive {
 // rules stay. Resources with the digest of those in force change nothing. Errors in
 // resources are yamlfile.Errors, in the order of the names.
 func (l *FedLive) Feed(digest [sha256.Size]byte, resources []Resource) error {
-	return l.Replace(reload.Files[rules.Set]{
-		Digest: digest,
-		Parse: func(before *rules.Set) (*rules.Set, []any, error) {
-			return l.options.load(before, func(loader *loader) (*rules.Set, []Text, error) { return loader.resources(resources) }, "resources", len(resources))
-		},
-		Sparing: l.options.Sparing,
-		InForce: func(log *slog.Logger, replaced bool) {
-			if replaced {
-				logWarnings(log, l.Rules().Warnings())
-			}
-		},
-	})
+	return l.Replace(l.options.files(digest, func(loader *loader) (*rules.Set, []Text, error) { return loader.resources(resources) }, "resources", len(resources)))
 }
 
 // resources reads all of them. It returns their texts where they are announced.

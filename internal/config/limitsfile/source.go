@@ -176,7 +176,8 @@ func isLimitsFile(name string) bool {
 	return false
 }
 
-// digest identifies sources by the names and contents of their files.
+// digest identifies sources by the names and contents of their files, and by the names
+// of the others, of which the rules warn.
 func (s *source) digest() [sha256.Size]byte {
 	h := sha256.New()
 	add := func(data []byte) {
@@ -189,6 +190,9 @@ func (s *source) digest() [sha256.Size]byte {
 		if f.err != nil {
 			add([]byte(f.err.Error()))
 		}
+	}
+	for _, name := range s.passedOver {
+		add([]byte(name))
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
@@ -207,13 +211,9 @@ func (s *source) rules(l *loader) (*rules.Set, error) {
 		l.warnings = append(l.warnings, yamlfile.Warning{File: s.path, Text: "no .yaml, .yml or .json file in this folder, so nothing is limited"})
 	}
 	for _, name := range s.passedOver {
-		l.warnings = append(l.warnings, passedOverWarning(name))
+		l.warnings = append(l.warnings, yamlfile.Warning{File: name, Text: "passed over, so nothing in it limits anything: its name does not end in .yaml, .yml or .json"})
 	}
 	return l.result()
-}
-
-func passedOverWarning(name string) yamlfile.Warning {
-	return yamlfile.Warning{File: name, Text: "passed over, so nothing in it limits anything: its name does not end in .yaml, .yml or .json"}
 }
 
 // cause returns the text of an error without the name of the file.

@@ -41,9 +41,9 @@ type Files[T any] struct {
 	// Sparing, if not nil, calls the function that parses them and puts them in force.
 	// When that returns, what was in force before is garbage.
 	Sparing func(replace func())
-	// InForce, if not nil, is called when they are in force, with the log of the
-	// Live. replaced is false if they already were.
-	InForce func(log *slog.Logger, replaced bool)
+	// InForce, if not nil, is called once their value is in force, with the log of the
+	// Live.
+	InForce func(log *slog.Logger, value *T)
 }
 
 // Live holds the value of files. Its methods may be called concurrently.
@@ -109,28 +109,28 @@ func (l *Live[T]) Replace(content Files[T]) error {
 
 // putInForce is called with mu held.
 func (l *Live[T]) putInForce(files Files[T]) error {
-	unchanged := l.unchanged(files.Digest)
-	if !unchanged {
-		var size []any
-		var err error
-		replace := func() {
-			var value *T
-			if value, size, err = files.Parse(l.value.Load()); err == nil {
-				l.value.Store(value)
-			}
-		}
-		if files.Sparing != nil {
-			files.Sparing(replace)
-		} else {
-			replace()
-		}
-		if err != nil {
-			return l.failed(err)
-		}
-		l.replaced(files.Digest, size)
+	if l.unchanged(files.Digest) {
+		return nil
 	}
+	var size []any
+	var err error
+	replace := func() {
+		var value *T
+		if value, size, err = files.Parse(l.value.Load()); err == nil {
+			l.value.Store(value)
+		}
+	}
+	if files.Sparing != nil {
+		files.Sparing(replace)
+	} else {
+		replace()
+	}
+	if err != nil {
+		return l.failed(err)
+	}
+	l.replaced(files.Digest, size)
 	if files.InForce != nil {
-		files.InForce(l.log, !unchanged)
+		files.InForce(l.log, l.value.Load())
 	}
 	return nil
 }
