@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ratelimitd/ratelimitd/internal/config/settings"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
 // FlagError phrases the error of a flag that cannot be read: which flag, what was found
@@ -56,7 +56,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 func adviseOn(cmd *cobra.Command, name string) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := settings.NearestName(name, names); near != "" {
+	if near := yamlfile.Nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean --%s?", near)
 	}
 	if slices.Contains(strings.FieldsFunc(cmd.Use, isNoName), strings.ToUpper(name)) {
@@ -143,7 +143,7 @@ func nearCommands(cmd *cobra.Command, name string) []string {
 		for _, c := range cmd.Commands() {
 			names = append(names, c.Name())
 		}
-		if one := settings.NearestName(name, names); one != "" {
+		if one := yamlfile.Nearest(name, names); one != "" {
 			near = []string{one}
 		}
 	}
@@ -158,7 +158,7 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	meant := ""
 	var flags []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-	if near := settings.NearestName(args[0], flags); near != "" {
+	if near := yamlfile.Nearest(args[0], flags); near != "" {
 		meant = "; did you mean --" + near + "?"
 	} else if near := nearCommands(cmd.Root(), args[0]); len(near) > 0 {
 		meant = "; did you mean " + cmd.Root().Name() + " " + near[0] + "?"

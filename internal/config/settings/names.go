@@ -23,24 +23,8 @@ func fromKubernetes(name string) bool {
 
 // didYouMean says which of the candidates an unknown name was most likely meant to be.
 func didYouMean(name string, candidates []string) string {
-	if nearest := NearestName(name, candidates); nearest != "" {
+	if nearest := yamlfile.Nearest(name, candidates); nearest != "" {
 		return "; did you mean " + nearest + "?"
-	}
-	return ""
-}
-
-// NearestName returns the candidate that name was most likely meant to be, or "" if none
-// is near. Case, - and _ are ignored.
-func NearestName(name string, candidates []string) string {
-	plain := func(s string) string {
-		return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
-	}
-	plains := make([]string, len(candidates))
-	for i, candidate := range candidates {
-		plains[i] = plain(candidate)
-	}
-	if i := slices.Index(plains, yamlfile.Nearest(plain(name), plains)); i >= 0 {
-		return candidates[i]
 	}
 	return ""
 }
