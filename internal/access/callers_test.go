@@ -74,12 +74,12 @@ func TestCallersHaveDomainsAndRights(t *testing.T) {
 		{"any domain", certificate("uri:spiffe://corp/envoy"), "other", access.Take, "proxy may"},
 		{"takes alone, unless it says more", certificate("uri:spiffe://corp/envoy"), "other", access.GiveBack, "proxy may not"},
 		{"no take", certificate("dns:desk.corp"), "api", access.Take, "desk may not"},
-		{"nothing", access.Credentials{}, "api", access.Take, "nobody"},
-		{"another token", bearer("u"), "api", access.Take, "nobody"},
-		{"another token beside a certificate", access.Credentials{HasToken: true, HasCertificate: true, Names: []string{"dns:desk.corp"}}, "api", access.Refund, "nobody"},
+		{"nothing", access.Credentials{}, "api", access.Take, "no caller"},
+		{"another token", bearer("u"), "api", access.Take, "no caller"},
+		{"another token beside a certificate", access.Credentials{HasToken: true, HasCertificate: true, Names: []string{"dns:desk.corp"}}, "api", access.Refund, "no caller"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := "nobody"
+			got := "no caller"
 			if caller := all.Of(&c.shown); caller != nil {
 				got = caller.Name + " may not"
 				if caller.MayAsk(c.domain) && caller.May(c.right) {

@@ -191,7 +191,7 @@ func TestTokensFilesAreReadAgain(t *testing.T) {
 }
 
 // What takes the place of a tokens file while the daemon runs leaves those in force that
-// are known, and never waits: a pipe that nobody writes into would hold up all reloads.
+// are known, and never waits: a pipe without a writer would hold up all reloads.
 func TestWhatIsNoTokensFileLeavesTheLastOneInForce(t *testing.T) {
 	t.Parallel()
 	live, path, err := members(t, "- {name: a, role: viewer, sha256: "+sum("t1")+"}\n")

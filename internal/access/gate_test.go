@@ -96,7 +96,7 @@ func TestGuessesFromAnAddressAreBounded(t *testing.T) {
 }
 
 // While many addresses guess, each of them has one guess, and others are let in.
-func TestGuessesFromManyAddressesLockNobodyElseOut(t *testing.T) {
+func TestGuessesFromManyAddressesDoNotLockOthersOut(t *testing.T) {
 	t.Parallel()
 	gate, _ := limited(t)
 	address := func(i int) string { return fmt.Sprintf("10.%d.%d.1", i/256, i%256) }

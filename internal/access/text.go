@@ -88,7 +88,7 @@ func (t *TokensText) Add(name string, role Role, d Digest) ([]byte, error) {
 	return t.AddBeside(name, role, d)
 }
 
-// AddBeside returns the text with one more token of a name. The role Nobody stands for
+// AddBeside returns the text with one more token of a name. The role NoRole stands for
 // the one that the name has.
 func (t *TokensText) AddBeside(name string, role Role, d Digest) ([]byte, error) {
 	role, err := t.roleOf(name, role)
@@ -100,7 +100,7 @@ func (t *TokensText) AddBeside(name string, role Role, d Digest) ([]byte, error)
 }
 
 // Replace returns the text with another token in place of a name's only one. The role
-// Nobody stands for the one that the name has.
+// NoRole stands for the one that the name has.
 func (t *TokensText) Replace(name string, role Role, d Digest) ([]byte, error) {
 	if _, err := t.roleOf(name, role); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (t *TokensText) Tokens(name string) int { return len(t.tokensOf(name)) }
 
 // Role returns the role of a name, and whether the text has one.
 func (t *TokensText) Role(name string) (Role, bool) {
-	role, err := t.roleOf(name, Nobody)
+	role, err := t.roleOf(name, NoRole)
 	return role, err == nil
 }
 
@@ -172,14 +172,14 @@ func (t *TokensText) roleOf(name string, role Role) (Role, error) {
 	for _, item := range t.items {
 		switch {
 		case item.name != name:
-		case role == Nobody || role == item.role:
+		case role == NoRole || role == item.role:
 			return item.role, nil
 		default:
-			return Nobody, fmt.Errorf("%s: found the role %s for %s, which has the role %s on line %d; allowed: %s, or another name", t.file, role, yamlfile.Quote(name), item.role, item.line, item.role)
+			return NoRole, fmt.Errorf("%s: found the role %s for %s, which has the role %s on line %d; allowed: %s, or another name", t.file, role, yamlfile.Quote(name), item.role, item.line, item.role)
 		}
 	}
-	if role == Nobody {
-		return Nobody, fmt.Errorf("%s: found no entry of %s, and no role for one; allowed: %s", t.file, yamlfile.Quote(name), yamlfile.Commas(roleNames[Viewer:]))
+	if role == NoRole {
+		return NoRole, fmt.Errorf("%s: found no entry of %s, and no role for one; allowed: %s", t.file, yamlfile.Quote(name), yamlfile.Commas(roleNames[Viewer:]))
 	}
 	return role, nil
 }

@@ -149,7 +149,7 @@ func TestTLSMayBeOffButNotWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := dial(""); err == nil {
-		t.Error("a connection to nobody in particular gets a Config")
+		t.Error("a connection without an address gets a Config")
 	}
 	if c, err := dial("[::1]:6379"); err != nil || c.ServerName != "::1" || c.RootCAs != nil {
 		t.Errorf("got %+v, %v", c, err)

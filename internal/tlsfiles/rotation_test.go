@@ -110,7 +110,7 @@ func TestSymlinkSwapIsSeen(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	if files.pair.changed() {
-		t.Error("old files that nobody touched count as changed")
+		t.Error("old files that are untouched count as changed")
 	}
 	if err := os.Symlink("two", f.path("next")); err != nil {
 		t.Fatal(err)

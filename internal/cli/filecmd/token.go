@@ -19,7 +19,7 @@ import (
 // newToken is the command line of token.
 type newToken struct {
 	name         string
-	role         access.Role // access.Nobody if it is not given
+	role         access.Role // access.NoRole if it is not given
 	file, config string
 	add, replace bool
 	json         bool
@@ -125,7 +125,7 @@ func (t *newToken) run(out, notes io.Writer) error {
 			return nil, fmt.Errorf("the tokens file has errors, and stays as it is:\n%w", err)
 		}
 		others = before.Tokens(t.name)
-		if role, known := before.Role(t.name); known && t.role == access.Nobody {
+		if role, known := before.Role(t.name); known && t.role == access.NoRole {
 			t.role = role
 		}
 		return t.change(before, digest)

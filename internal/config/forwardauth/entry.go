@@ -61,7 +61,7 @@ func (p *parser) source(o *yamlfile.Object, e *Entry) bool {
 	if e.From, ok = yamlfile.OneOf(p.Reader, from, sources...); !ok {
 		return false
 	}
-	if e.From.isTold() && !p.trusts {
+	if e.From.isOfProxy() && !p.trusts {
 		p.Bad(from, e.From.String()+" without trusted_proxies, without which it is unknown", "it with trusted_proxies in the file")
 	}
 	return true

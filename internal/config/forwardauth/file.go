@@ -102,8 +102,8 @@ var sourceNames = [...]string{
 // String returns the source as spelled in the file.
 func (s Source) String() string { return sourceNames[s] }
 
-// isTold reports whether only a trusted proxy can know the value.
-func (s Source) isTold() bool { return s == FromMethod || s == FromPath || s == FromQuery }
+// isOfProxy reports whether only a trusted proxy can know the value.
+func (s Source) isOfProxy() bool { return s == FromMethod || s == FromPath || s == FromQuery }
 
 // OnMissing is what happens to a request that lacks a value.
 type OnMissing uint8

@@ -9,7 +9,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
-// announced is what a Live told before it put rules in force.
+// announced is what a Live announced before it put rules in force.
 type announced struct {
 	rules *rules.Set
 	texts []limitsfile.Text
@@ -17,7 +17,7 @@ type announced struct {
 	early int // calls before the rules were in force
 }
 
-func (a *announced) tell(r *rules.Set, texts []limitsfile.Text) {
+func (a *announced) receive(r *rules.Set, texts []limitsfile.Text) {
 	if a.live.Rules() != r {
 		a.early++
 	}
@@ -44,7 +44,7 @@ func TestRulesAreAnnouncedWithTheirFiles(t *testing.T) {
 	filetest.Write(t, dir, "a.yaml", "domain: a\ndescriptors: [{key: k, rate_limit: {requests: 1, period: 1s}}]\n")
 	filetest.Write(t, dir, filepath.Join("sub", "b.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {requests: 2, period: 1s}}]\n")
 	var a announced
-	a.live = limitsfile.Options{Announce: a.tell}.NewLive(dir, nil)
+	a.live = limitsfile.Options{Announce: a.receive}.NewLive(dir, nil)
 	if err := a.live.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestRulesAreAnnouncedWithTheirFiles(t *testing.T) {
 func TestAFileAloneIsAnnouncedByItsName(t *testing.T) {
 	t.Parallel()
 	var a announced
-	a.live = limitsfile.Options{Announce: a.tell}.NewLive(filetest.Write(t, t.TempDir(), "my limits", "domain: a\n"), nil)
+	a.live = limitsfile.Options{Announce: a.receive}.NewLive(filetest.Write(t, t.TempDir(), "my limits", "domain: a\n"), nil)
 	if err := a.live.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestAFileAloneIsAnnouncedByItsName(t *testing.T) {
 func TestResourcesAreAnnouncedAsFiles(t *testing.T) {
 	t.Parallel()
 	var a announced
-	fed := limitsfile.Options{Announce: a.tell}.NewFedLive("elsewhere", nil)
+	fed := limitsfile.Options{Announce: a.receive}.NewFedLive("elsewhere", nil)
 	a.live = fed.Live
 	const text = "domain: a\ndescriptors: [{key: k, value: \"5\", rate_limit: {requests_per_unit: 1, unit: second}, descriptors: [{key: \"a: b\", rate_limit: {unlimited: true}}]}]\n"
 	resource := limitsfile.Resource{Name: "a.yaml", Text: []byte(text)}

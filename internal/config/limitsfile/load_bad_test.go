@@ -254,7 +254,7 @@ var badFiles = []struct {
 		"4:41: descriptors[0].rate_limit: found on_store_failure in a rate_limit, but it belongs in a descriptor; allowed: " + limitKeys,
 	}},
 
-	// Everything is told at once, without what only follows from it.
+	// Everything is reported at once, without what only follows from it.
 	{"many", limit("requests: x, period: 0s, burst: 5, sub_windows: 61, algorithm: tokenbucket, foo: 1"), []string{
 		`4:26: descriptors[0].rate_limit.requests: found the text "x"; allowed: ` + wholeRequests,
 		`4:37: descriptors[0].rate_limit.period: found "0s"; allowed: ` + periods,
@@ -327,7 +327,7 @@ func TestDescriptorsThatNestTooDeepAreRefused(t *testing.T) {
 	}
 }
 
-func TestAllErrorsOfAllFilesAreTold(t *testing.T) {
+func TestAllErrorsOfAllFilesAreReported(t *testing.T) {
 	dir := t.TempDir()
 	filetest.Write(t, dir, "b.yaml", "domain: x\nfoo: 1\n")
 	filetest.Write(t, dir, "a/z.yml", "domain: y\nbar: 1\nalgorithm: 5\n")

@@ -210,7 +210,7 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 				`flag --headers-limit: headers.limit is "Content-Length", which HTTP uses; name another header`,
 				`flag --headers-reset: headers.reset is "connection", which HTTP uses; name another header`,
 			}},
-		{name: "pprof for everybody", file: "admin:\n  pprof: true\n", args: []string{"--admin-address=:6070"},
+		{name: "pprof for all", file: "admin:\n  pprof: true\n", args: []string{"--admin-address=:6070"},
 			want: []string{`FILE: admin.pprof is true and admin.address ":6070" is not loopback: profiles contain what is in memory, secrets too, and are served on loopback only; set admin.pprof to false or admin.address to 127.0.0.1:6070`}},
 		{name: "missing files", file: "grpc: {tls: {cert: DIR/none, key: DIR/pem}}", args: []string{"--store=redis", "--redis-password-file=DIR"},
 			want: []string{

@@ -53,7 +53,7 @@ func TestSecretsNeverShow(t *testing.T) {
 		})
 	}
 
-	// Mistakes around a password: messages may tell where, never what.
+	// Mistakes around a password: messages may say where, never what.
 	for _, content := range []string{
 		"redis: {password: [hunter2]}",
 		"redis: {password: {hunter2: 1}}",

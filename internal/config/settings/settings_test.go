@@ -161,7 +161,7 @@ func TestSampleFileHasEachSettingWithItsDefault(t *testing.T) {
 	}
 	// The names and ranges in its comments, where a comment has them.
 	if !strings.Contains(string(content), "RATELIMITD_MEMORY_MAX_KEYS    --memory-max-keys") {
-		t.Error("the sample does not tell the rule of names")
+		t.Error("the sample lacks the rule of names")
 	}
 }
 

@@ -188,7 +188,7 @@ func TestNoDifferenceIsOverlooked(t *testing.T) {
 			}
 			old, now := before.Domain("d").Match(es), after.Domain("d").Match(es)
 			if requestsOf(old) != requestsOf(now) && !isDifferent {
-				t.Fatalf("seed %d: %v had %d requests and has %d, and no difference is told", seed, es, requestsOf(old), requestsOf(now))
+				t.Fatalf("seed %d: %v had %d requests and has %d, and no difference is reported", seed, es, requestsOf(old), requestsOf(now))
 			}
 		}
 	}

@@ -238,7 +238,7 @@ func (d *differ) flags(path string, before, after *rules.Rule) {
 	}{
 		{before.ShadowMode, after.ShadowMode, Looser, Stricter, "shadow_mode: its limits do not deny any more", "no shadow_mode any more: its limits deny"},
 		{before.QuotaMode, after.QuotaMode, Looser, Stricter, "quota_mode: it denies only where all quotas of a request are exhausted", "no quota_mode any more: its limits deny by themselves"},
-		{before.ShareThreshold, after.ShareThreshold, Reset, Reset, "share_threshold: all values of the pattern have one count, which starts from zero", "no share_threshold any more: each value has a count of its own, which begins afresh"},
+		{before.ShareThreshold, after.ShareThreshold, Reset, Reset, "share_threshold: all values of the pattern have one count, which starts from zero", "no share_threshold any more: each value has a count of its own, which starts from zero"},
 		{before.DetailedMetric, after.DetailedMetric, Changed, Changed, "metrics by all values", "no metrics by all values any more"},
 		{before.ValueToMetric, after.ValueToMetric, Changed, Changed, "metrics by the last value", "no metrics by the last value any more"},
 	} {

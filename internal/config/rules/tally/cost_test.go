@@ -8,7 +8,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 )
 
-// However often somebody asks for the largest cost, no sum begins again.
+// However often the largest cost is asked for, no sum overflows.
 func TestSumsOfCostsStop(t *testing.T) {
 	const maxSum = 1 << 62
 	var cost tally.Cost

@@ -10,7 +10,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 )
 
-// A hint's subject can be pasted into a command, and one that is cut is told as that.
+// A hint's subject can be pasted into a command, and one that is cut says so.
 func TestShownEntriesCanBePasted(t *testing.T) {
 	for want, shown := range map[string][]bucket.Entry{
 		"plan=free,tenant=acme":                   {{Key: "plan", Value: "free"}, {Key: "tenant", Value: "acme"}},
@@ -26,7 +26,7 @@ func TestShownEntriesCanBePasted(t *testing.T) {
 	}
 }
 
-// However long entries are, a sentence has room for them, and each is told as cut.
+// However long entries are, a sentence has room for them, and each says that it is cut.
 func TestShownEntriesAreShort(t *testing.T) {
 	for _, letter := range []string{"v", "\u202e", "\xff", "'", "\\"} {
 		long := strings.Repeat(letter, 500)
