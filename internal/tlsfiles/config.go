@@ -40,7 +40,7 @@ type Server struct {
 	ClientCA string `is:"path" empty:"none" help:"certificates that sign clients'"`
 	// ClientNames, if there are any, are DNS names, IP addresses or URIs; a
 	// client's certificate must bear one of them.
-	ClientNames []string `is:"certificate name" help:"names that clients' must bear"`
+	ClientNames []string `is:"certificate name" empty:"none" help:"names that clients' must bear"`
 }
 
 // ServerConfig returns the configuration of a listener, or nil if t.Cert is empty. All

@@ -80,19 +80,27 @@ func kindOf(f reflect.StructField) (k kind) {
 func textKind(f reflect.StructField) kind {
 	words := strings.Split(f.Tag.Get("of"), "|")
 	text, known := textKinds[f.Tag.Get("is")]
-	switch isList := f.Type.Kind() == reflect.Slice; {
-	case known && isList:
-		return listOf(text)
-	case isList:
-		return listOf(textOf{"name", strings.Join(words, ", ") + ", or empty", func(word string) bool { return slices.Contains(words, word) }})
-	case !known:
+	isList := f.Type.Kind() == reflect.Slice
+	if !known && !isList {
 		return choices(func(word string) string { return word }, words...)
+	} else if !known {
+		text = textOf{"name", strings.Join(words, ", "), func(word string) bool { return slices.Contains(words, word) }}
 	}
-	allowed, empty := text.allowed, f.Tag.Get("empty")
-	if empty != "" {
-		allowed += ", or empty for " + empty
+	k := kind{word: text.word, allowed: text.allowed, parse: func(s string) (any, bool) { return s, text.isAllowed(s) }}
+	if isList {
+		k = listOf(text)
 	}
-	return kind{word: text.word, allowed: allowed, parse: func(s string) (any, bool) { return s, s == "" && empty != "" || text.isAllowed(s) }}
+	if empty := f.Tag.Get("empty"); empty != "" {
+		parse := k.parse
+		k.allowed += ", or empty for " + empty
+		k.parse = func(text string) (any, bool) {
+			if text == "" {
+				return reflect.Zero(f.Type).Interface(), true
+			}
+			return parse(text)
+		}
+	}
+	return k
 }
 
 // textOf is what texts have in common.
@@ -101,13 +109,9 @@ type textOf struct {
 	isAllowed     func(text string) bool
 }
 
-// listOf is a list of texts separated by commas; it may be empty if that is allowed in words.
+// listOf is a list of texts separated by commas.
 func listOf(item textOf) kind {
-	mayBeEmpty := strings.Contains(item.allowed, "or empty")
 	return kind{word: item.word + ",...", allowed: item.allowed, list: true, parse: func(text string) (any, bool) {
-		if text == "" && mayBeEmpty {
-			return []string(nil), true
-		}
 		list := strings.Split(text, ",")
 		for i, one := range list {
 			list[i] = strings.TrimSpace(one)
@@ -133,7 +137,7 @@ var textKinds = map[string]textOf{
 		path, isUnix := strings.CutPrefix(text, unixScheme)
 		return !isUnix && isAddress(text, false) || isUnix && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && isSomething(path)
 	}},
-	"certificate name": {"name", "DNS names, IP addresses or URIs, or empty for none", func(name string) bool {
+	"certificate name": {"name", "DNS names, IP addresses or URIs", func(name string) bool {
 		return isSomething(name) && !strings.ContainsAny(name, " *")
 	}},
 	// A brace would start a hash tag before that of the key.

@@ -45,9 +45,6 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString is String, for %#v.
-func (s Secret) GoString() string { return s.String() }
-
 // Format writes String, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 

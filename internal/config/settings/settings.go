@@ -307,7 +307,7 @@ type Tracing struct {
 	// negative for auto.
 	SampleRatio float64 `default:"auto" auto:"-1" help:"share that is sampled"`
 	// Propagators are the names of the formats that are read.
-	Propagators       []string `of:"tracecontext|b3|b3multi|baggage|none" help:"formats of callers' traces"`
+	Propagators       []string `of:"tracecontext|b3|b3multi|baggage|none" empty:"none" help:"formats of callers' traces"`
 	ServiceName       string   `is:"name" empty:"none" help:"service.name of spans"`
 	ServiceNamespace  string   `is:"name" empty:"none" help:"service.namespace of spans"`
 	ServiceInstanceID string   `is:"name" empty:"none" help:"service.instance.id of spans"`
