@@ -50,30 +50,6 @@ func shortened(shown, printed string) bool {
 	return gap || len(rest) == 0
 }
 
-func TestShortenedTextLacksOnlyWholeLines(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		shown, printed string
-		want           bool
-	}{
-		{"a\nb\n", "a\nb\n", true},
-		{"a\n...\n", "a\nb\n", true},
-		{"...\nb\n", "a\nb\n", true},
-		{"a\n...\nc\n", "a\nb\nc\n", true},
-		{"x, full again in 6s\n", "x, full again in 1m\n", true},
-		{"a\n", "a\nb\n", false},
-		{"b\n", "a\nb\n", false},
-		{"a\nc\n", "a\nb\nc\n", false},
-		{"...\nb\na\n", "a\nb\n", false},
-	} {
-		t.Run(fmt.Sprintf("%q of %q", c.shown, c.printed), func(t *testing.T) {
-			if got := shortened(c.shown, c.printed); got != c.want {
-				t.Errorf("got %t", got)
-			}
-		})
-	}
-}
-
 // make run prints the output in the README. The binary is built already.
 func TestReadmeShowsMakeRun(t *testing.T) {
 	t.Parallel()

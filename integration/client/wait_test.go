@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -12,32 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
-
-// Of 100 waiters on 50 a second with a burst of 50, half pass at once and the last
-// after a second.
-func TestWaitKeepsTheLimitsPaceUnderContention(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, limits).Address)
-	const waiters, ideal = 100, time.Second
-	best := time.Hour
-	for try := 0; try < 10 && best > 2*ideal; try++ { // a busy machine is slow now and then
-		var all sync.WaitGroup
-		begin := time.Now()
-		for range waiters {
-			all.Go(func() {
-				if got, err := c.Wait(within(t), one("api", "even", fmt.Sprint(try))); err != nil || !got.Allowed {
-					t.Error(got, err)
-				}
-			})
-		}
-		all.Wait()
-		best = min(best, time.Since(begin))
-	}
-	t.Logf("the last after %v; asked %+v", best, c.Stats())
-	if best < ideal*9/10 || best > 2*ideal {
-		t.Errorf("the last passed after %v; ideal is %v", best, ideal)
-	}
-}
 
 func TestWaitGivesUpAtOnceIfItWouldEndTooLate(t *testing.T) {
 	t.Parallel()
@@ -67,58 +40,6 @@ func TestWaitGivesUpAtOnceIfNoWaitingHelps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if _, err := c.Wait(context.Background(), r); !errors.Is(err, client.ErrNever) {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// The time that a waiter in line still needs depends on its cost at the limit that
-// denies. A peek costs nothing there.
-func TestWaitInLineCountsTheCostAtTheDenyingLimit(t *testing.T) {
-	t.Parallel()
-	asked := func(key string, cost uint64) client.Descriptor {
-		return client.Descriptor{Entries: []client.Entry{client.E(key, "x")}, Cost: cost, Peek: cost == 0}
-	}
-	// The first waiter passes in an hour.
-	for name, test := range map[string]struct {
-		descriptors []client.Descriptor
-		isOnTime    time.Duration
-		isLate      time.Duration
-	}{
-		"a cost at another limit": {[]client.Descriptor{asked("much", 1000), asked("slow", 1)}, 150 * time.Minute, 90 * time.Minute},
-		"a peek":                  {[]client.Descriptor{asked("slow", 0)}, 90 * time.Minute, 30 * time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := connect(t, start(t, limits).Address)
-			if _, err := c.Wait(within(t), one("api", "slow", "x")); err != nil {
-				t.Fatal(err)
-			}
-			r := client.Request{Domain: "api", Descriptors: test.descriptors}
-			long, stop := context.WithCancel(context.Background())
-			first := make(chan error, 1)
-			go func() {
-				_, err := c.Wait(long, r)
-				first <- err
-			}()
-			asynctest.Eventually(t, "the first sleeps", func() bool { return c.Stats().Denied == 1 })
-			// A waiter whose context has ended already returns Canceled, unless
-			// its deadline is too early: that is found first.
-			gone := func(deadline time.Duration) error {
-				ctx, cancel := context.WithTimeout(context.Background(), deadline)
-				cancel()
-				_, err := c.Wait(ctx, r)
-				return err
-			}
-			if err := gone(test.isLate); !errors.Is(err, client.ErrTooLate) {
-				t.Error(err)
-			}
-			if err := gone(test.isOnTime); !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-			stop()
-			if err := <-first; !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
@@ -225,67 +146,5 @@ func TestHeldRequestsAreIndependentAndGivenBack(t *testing.T) {
 	}
 	if err := <-held; !errors.Is(err, client.ErrClosed) {
 		t.Error(err)
-	}
-}
-
-// A request that is denied by a limit that paces knows how long it would be held
-// after its denial, and so do those in line.
-func TestWaitGivesUpIfItsHoldWouldEndTooLate(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		key string
-		// How long a request needs that is first in line, or second.
-		first, second time.Duration
-	}{
-		// A token comes each hour.
-		{"plain", 1 * time.Hour, 2 * time.Hour},
-		// The four that were taken leave first, one each hour.
-		{"seldom", 4 * time.Hour, 5 * time.Hour},
-	} {
-		t.Run(c.key, func(t *testing.T) {
-			t.Parallel()
-			api := connect(t, start(t, pacing).Address)
-			r := one("api", c.key, "x")
-			full := one("api", c.key, "x")
-			full.Descriptors[0].Cost = 4
-			if got, err := api.Take(within(t), full); err != nil || !got.Allowed {
-				t.Fatal(got, err)
-			}
-			const some = 10 * time.Minute
-			// begin starts a waiter and returns once it is denied. stop cancels it,
-			// and returns Canceled unless the waiter gave up before.
-			begin := func(deadline time.Duration) (stop func() error) {
-				ctx, cancel := context.WithTimeout(context.Background(), deadline)
-				denied, ended := api.Stats().Denied, make(chan error, 1)
-				go func() {
-					_, err := api.Wait(ctx, r)
-					ended <- err
-				}()
-				asynctest.Eventually(t, "it is denied", func() bool { return api.Stats().Denied > denied })
-				return func() error { cancel(); return <-ended }
-			}
-			if err := begin(c.first - some)(); !errors.Is(err, client.ErrTooLate) {
-				t.Errorf("the first: %v", err)
-			}
-			if err := begin(c.first + some)(); !errors.Is(err, context.Canceled) {
-				t.Errorf("the first, on time: %v", err)
-			}
-			stop := begin(c.first + some)
-			behind := func(deadline time.Duration) error {
-				ctx, cancel := context.WithTimeout(context.Background(), deadline)
-				cancel()
-				_, err := api.Wait(ctx, r)
-				return err
-			}
-			if err := behind(c.second - some); !errors.Is(err, client.ErrTooLate) {
-				t.Errorf("the second: %v", err)
-			}
-			if err := behind(c.second + some); !errors.Is(err, context.Canceled) {
-				t.Errorf("the second, on time: %v", err)
-			}
-			if err := stop(); !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-		})
 	}
 }
