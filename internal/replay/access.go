@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
@@ -16,7 +15,7 @@ import (
 )
 
 // Access returns the format of an access log, such as Envoy's: a JSON object on each
-// line, or a table. An endpoint of a file for forward auth says which descriptors a
+// line. An endpoint of a file for forward auth says which descriptors a
 // request has. Its values come from fields: a header from the field of that name, in any
 // case and with _ for -, and the others from fields with these names:
 //
@@ -27,14 +26,12 @@ import (
 //
 // The writer of the log counts as a trusted proxy.
 func Access(file *forwardauth.File, endpoint *forwardauth.Endpoint) Format {
-	return &access{file: file, endpoint: endpoint}
+	return &access{file: file, endpoint: endpoint, fields: make(map[string]string)}
 }
 
 type access struct {
 	file     *forwardauth.File
 	endpoint *forwardauth.Endpoint
-	// table is nil for lines of JSON.
-	table *columns
 	// fields are the fields of a line.
 	fields map[string]string
 	object map[string]any
@@ -47,41 +44,11 @@ var (
 	clientFields = []string{"downstream_remote_address", "downstream_remote_address_without_port", "remote_addr", "client_address"}
 )
 
-func (a *access) begin(line []byte) (bool, error) {
-	a.fields = make(map[string]string)
-	if bytes.TrimSpace(line)[0] == '{' {
-		return false, nil
-	}
-	a.table = new(columns)
-	if err := a.table.start(line); err != nil {
-		return false, err
-	}
-	if !slices.ContainsFunc(a.table.names, func(name string) bool { return slices.Contains(timeFields, plainName(name)) }) {
-		return false, fmt.Errorf("found %q; allowed: an object of JSON on each line, or columns with one of %s", short(string(line)), strings.Join(timeFields, ", "))
-	}
-	return true, nil
-}
-
-// plainName returns the name of a field in the form used for comparison.
-func plainName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "_") }
+func (a *access) begin(line []byte) (bool, error) { return false, a.parse(line) }
 
 // parse reads the fields of a line. "-" is Envoy's notation for no value.
 func (a *access) parse(line []byte) error {
 	clear(a.fields)
-	put := func(name, value string) {
-		if value != "" && value != "-" {
-			a.fields[plainName(name)] = value
-		}
-	}
-	if a.table != nil {
-		if err := a.table.split(line); err != nil {
-			return err
-		}
-		for i, cell := range a.table.cells {
-			put(a.table.names[i], cell)
-		}
-		return nil
-	}
 	clear(a.object)
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.UseNumber()
@@ -89,11 +56,12 @@ func (a *access) parse(line []byte) error {
 		return fmt.Errorf("byte %d: found %w; allowed: an object of JSON on each line", d.InputOffset(), err)
 	}
 	for name, value := range a.object {
-		switch v := value.(type) {
-		case string:
-			put(name, v)
-		case json.Number:
-			put(name, v.String())
+		text, isText := value.(string)
+		if n, isNumber := value.(json.Number); isNumber {
+			text, isText = n.String(), true
+		}
+		if isText && text != "" && text != "-" {
+			a.fields[strings.ReplaceAll(strings.ToLower(name), "-", "_")] = text
 		}
 	}
 	return nil

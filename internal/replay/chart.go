@@ -16,7 +16,7 @@ type chart struct {
 
 type chartLine struct {
 	Class string // "before" or "after"
-	// Path is an SVG path, interrupted where nothing was asked.
+	// Path is an SVG path.
 	Path string
 	// Area is the area between the line and no denials.
 	Area string
@@ -33,13 +33,6 @@ const (
 	chartTop, chartBottom = 12.0, 160.0
 )
 
-const (
-	// fewestBins is the minimum number of time bins of a chart, if there are that many.
-	fewestBins = 30
-	// enoughAsked is the number of requests from which on a share is meaningful.
-	enoughAsked = 10
-)
-
 // tops are the shares at which a chart may end.
 var tops = [...]float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}
 
@@ -47,9 +40,9 @@ var tops = [...]float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}
 func (t *timeline) chart(hasBefore bool, last int64) *chart {
 	n := t.at(last) + 1
 	length := int64(n) * t.width
-	s, n, width := t.all.legible(n, (chartRight-chartLeft)/float64(n))
+	s, width := &t.all, (chartRight-chartLeft)/float64(n)
 	c := new(chart)
-	top := topOf(&s, n)
+	top := topOf(s, n)
 	for i := range 3 {
 		share := top * float64(i) / 2
 		c.Grid = append(c.Grid, chartMark{chartY(share, top), fmt.Sprintf("%.6g%%", 100*share)})
@@ -61,29 +54,6 @@ func (t *timeline) chart(hasBefore bool, last int64) *chart {
 	}
 	c.Lines = append(c.Lines, s.line(after, n, width, top))
 	return c
-}
-
-// legible returns a series with bins merged until most of them have enough requests, and
-// the number and width of these bins: shares of two requests jump, and empty bins
-// interrupt the line.
-func (s *series) legible(n int, width float64) (wider series, _ int, _ float64) {
-	wider = *s
-	for n > fewestBins && wider.isThin(n) {
-		wider.halve()
-		n, width = (n+1)/2, 2*width
-	}
-	return wider, n, width
-}
-
-// isThin reports whether more than one in ten of the first n bins have too few requests.
-func (s *series) isThin(n int) bool {
-	thin := 0
-	for i := range n {
-		if max(s.asked[before][i], s.asked[after][i]) < enoughAsked {
-			thin++
-		}
-	}
-	return 10*thin > n
 }
 
 // tickText labels a time in a chart of the given length, in microseconds.
@@ -121,27 +91,24 @@ func (s *series) share(p phase, bin int) float64 {
 
 func chartY(share, top float64) float64 { return chartBottom - (chartBottom-chartTop)*share/top }
 
-// line draws the first n bins of a phase, each with the given width. A piece is drawn as
-// steps, so that a single bin is visible too.
+// line draws the first n bins of a phase, each with the given width, as steps. Bins in which
+// nothing was asked are left out.
 func (s *series) line(p phase, n int, width, top float64) chartLine {
 	var path, area strings.Builder
-	for i := 0; i < n; i++ {
+	for i := range n {
 		if s.asked[p][i] == 0 {
 			continue
 		}
-		first := i
-		for ; i < n && s.asked[p][i] > 0; i++ {
-			command := "L"
-			if i == first {
-				command = "M"
-				fmt.Fprintf(&area, "M%.1f %.1f", chartLeft+width*float64(i), chartBottom)
-			}
-			x, y := chartLeft+width*float64(i), chartY(s.share(p, i), top)
-			end := min(x+width, chartRight) // the last bin may extend beyond the log
-			fmt.Fprintf(&path, "%s%.1f %.1fH%.1f", command, x, y, end)
-			fmt.Fprintf(&area, "L%.1f %.1fH%.1f", x, y, end)
+		x, y := chartLeft+width*float64(i), chartY(s.share(p, i), top)
+		command := "L"
+		if path.Len() == 0 {
+			command = "M"
+			fmt.Fprintf(&area, "M%.1f %.1f", x, chartBottom)
 		}
-		fmt.Fprintf(&area, "V%.1fZ", chartBottom)
+		end := min(x+width, chartRight) // the last bin may extend beyond the log
+		fmt.Fprintf(&path, "%s%.1f %.1fH%.1f", command, x, y, end)
+		fmt.Fprintf(&area, "L%.1f %.1fH%.1f", x, y, end)
 	}
+	fmt.Fprintf(&area, "V%.1fZ", chartBottom)
 	return chartLine{Class: [...]string{"before", "after"}[p], Path: path.String(), Area: area.String()}
 }

@@ -276,7 +276,7 @@ func TestTextsOfSubjectsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Denied) != 19 || report.Unfollowed != 31 || report.Subjects.After.Denied != 50 {
-		t.Errorf("%d are followed, %d denials are not, of %+v", len(report.Denied), report.Unfollowed, report.Subjects)
+	if len(report.Denied) != 19 || report.Uncounted != 31 || report.Subjects.After.Denied != 50 {
+		t.Errorf("%d are followed, %d denials are not, of %+v", len(report.Denied), report.Uncounted, report.Subjects)
 	}
 }

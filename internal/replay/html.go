@@ -17,21 +17,17 @@ import (
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"rule":           ruleText,
-	"word":           spelling.ShellWord,
-	"visible":        spelling.Visible,
-	"n":              grouped[uint64],
-	"more":           func(a, b uint64) string { return grouped(max(a, b)) },
-	"plural":         plural,
-	"percent":        percent,
-	"denials":        func(t Tally) string { return denials(&t) },
-	"seconds":        func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
-	"subjects":       func() string { return subjectsWord },
-	"limitText":      func(text string) string { return longDigits.ReplaceAllStringFunc(text, groupedDigits) },
-	"subjectNumber":  func(n SubjectCounts, count uint64) string { return n.number(count) },
-	"subjectPlural":  func(n SubjectCounts, count uint64) string { return n.plural(count) },
-	"subjectsAsked":  func(n SubjectCounts) string { return n.asked() },
-	"subjectDenials": func(n SubjectCounts, t SubjectTally) string { return n.denials(&t) },
+	"rule":      ruleText,
+	"word":      spelling.ShellWord,
+	"visible":   spelling.Visible,
+	"n":         grouped[uint64],
+	"more":      func(a, b uint64) string { return grouped(max(a, b)) },
+	"plural":    plural,
+	"percent":   percent,
+	"denials":   func(c Counts) string { return denialsText(&c) },
+	"seconds":   func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
+	"subjects":  func() string { return subjectsWord },
+	"limitText": func(text string) string { return longDigits.ReplaceAllStringFunc(text, groupedDigits) },
 }).Parse(pageText))
 
 // longDigits matches the numbers in a text that have thousands.

@@ -13,19 +13,14 @@ type merge struct {
 	logs   []*Log
 	loaded func(*Record) error
 	warn   func(string)
-	// last is the line read last, and its log; its text is in use.
-	last held
-	of   *Log
-	late uint64
+	last   int64 // when the line read last was decided
+	late   uint64
 }
 
 // next reads the next line. Its texts are valid until the next call. The error is io.EOF
 // after the last.
 func (m *merge) next(to *Record) error {
 	for {
-		if m.of != nil {
-			m.of.window.drop(&m.last)
-		}
 		var first *Log
 		for _, l := range m.logs {
 			if err := l.fill(m.loaded, m.warn); err != nil {
@@ -39,10 +34,10 @@ func (m *merge) next(to *Record) error {
 			return io.EOF
 		}
 		h := first.window.pop()
-		if m.of != nil && h.At < m.last.At {
+		if h.At < m.last {
 			m.tooLate(first, &h)
 		}
-		m.last, m.of = h, first
+		m.last = h.At
 		to.Log, to.Number, to.inForce = first.name, h.number, h.inForce
 		err := first.format.read(h.text, to)
 		if err == nil {
@@ -59,7 +54,7 @@ func (m *merge) tooLate(l *Log, h *held) {
 	if m.late++; m.late > maxWarnings {
 		return
 	}
-	by := timespan.Format(time.Duration(m.last.At-h.At) * time.Microsecond)
+	by := timespan.Format(time.Duration(m.last-h.At) * time.Microsecond)
 	m.warn(fmt.Sprintf("%s:%d: found a line %s older than one %s lines before it; allowed: a log nearly in order of time, or a longer --window. Limits count it late",
 		l.name, h.number, by, grouped(l.window.max)))
 }

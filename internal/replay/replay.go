@@ -25,8 +25,7 @@ type Options struct {
 	// Settings, if not nil, changes the daemon's settings: those in the log, or the
 	// defaults if it has none.
 	Settings func(*decisionlog.Settings)
-	// MaxKeys bounds the live states, the counted subjects, and the followed ones; 0 means
-	// DefaultMaxKeys.
+	// MaxKeys bounds the live states and the counted subjects; 0 means DefaultMaxKeys.
 	MaxKeys int
 	// Warn, if not nil, is called with what is odd, and where; at most a few times for each
 	// kind of oddity.
@@ -50,8 +49,7 @@ type Replay struct {
 	inForce  *decisionlog.Settings
 	unsaid   decisionlog.Settings
 	rows     *rows
-	subjects *subjects
-	crowds   crowds
+	subjects subjects
 	// seed is the random seed for hashes of subjects, so that a log cannot make them
 	// collide.
 	seed     maphash.Seed
@@ -101,8 +99,8 @@ func New(o Options) (*Replay, error) {
 		return nil, errors.New("found limits to compare with and none to compare; allowed: both, or neither")
 	}
 	r := &Replay{
-		o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: newSubjects(o.MaxKeys),
-		crowds: crowds{maxCounted: o.MaxKeys}, seed: maphash.MakeSeed(),
+		o: o, recorded: make(map[string]*decider), rows: newRows(), subjects: subjects{max: o.MaxKeys},
+		seed: maphash.MakeSeed(),
 	}
 	for p, rules := range [...]*rules.Set{o.Against, o.Limits} {
 		if rules != nil || phase(p) == after {
@@ -286,7 +284,7 @@ func (r *Replay) compareWithBefore(l *Record, denied bool, recorded *decider) er
 		r.verdicts[before] = r.rows.decided(before, c, &l.Line, r.verdicts[before][:0])
 		deniedBefore = c.Denied
 	case l.Recorded:
-		r.verdicts[before] = r.rows.addRecorded(&l.Line, r.verdicts[after], r.verdicts[before][:0])
+		r.verdicts[before] = r.rows.addRecorded(&l.Line, r.verdicts[before][:0])
 		deniedBefore = l.Result == decisionlog.Denied
 	default:
 		hasBefore = false
@@ -326,47 +324,33 @@ func (t *Totals) count(deniedBefore, denied, hasBefore bool) {
 func (r *Replay) descriptor(l *decisionlog.Line, i int, hasBefore bool) {
 	now := r.verdicts[after][i]
 	denied := now.result == decisionlog.Denied
+	deniedBefore := denied // without a before, nothing is new
 	entries := l.Descriptors[i].Entries
 	if now.subject != nil {
 		entries = now.subject
 	}
 	r.text = spelling.AppendEntries(r.text[:0], entries)
 	hash := maphash.Bytes(r.seed, r.text) ^ maphash.String(r.seed, l.Domain)
-	if !hasBefore {
-		r.crowds.add(now.row, hash, fateOf(after, now.result))
-		if denied || now.row.followed {
-			r.subjects.see(now.row, r.text, hash, l.At, denied, false, false)
-		}
-		return
-	}
-	then := r.verdicts[before][i]
-	r.countBoth(then, now, hash)
-	deniedBefore := then.result == decisionlog.Denied
-	newlyDenied, newlyAllowed := denied && !deniedBefore, deniedBefore && !denied
-	if newlyDenied {
-		now.row.newlyDenied++
-	}
-	if newlyAllowed {
-		then.row.newlyAllowed++
-		if now.row.rule == withoutRule {
-			now.row = then.row
+	got := fateOf(after, now.result)
+	followed := now.row
+	if hasBefore {
+		then := r.verdicts[before][i]
+		deniedBefore = then.result == decisionlog.Denied
+		both := bothFates(deniedBefore, denied)
+		got |= both
+		r.subjects.add(then.row, hash, fateOf(before, then.result)|both)
+		switch {
+		case denied && !deniedBefore:
+			now.row.newlyDenied++
+		case deniedBefore && !denied:
+			then.row.newlyAllowed++
+			if now.row.rule == withoutRule {
+				followed = then.row
+			}
 		}
 	}
-	if denied || newlyAllowed || now.row.followed {
-		r.subjects.see(now.row, r.text, hash, l.At, denied, newlyDenied, newlyAllowed)
-	}
-}
-
-// countBoth counts a subject with the results before and after.
-func (r *Replay) countBoth(then, now verdict, hash uint64) {
-	both := bothFates(then.result, now.result)
-	thenFate, nowFate := fateOf(before, then.result)|both, fateOf(after, now.result)|both
-	if then.row == now.row {
-		r.crowds.add(now.row, hash, thenFate|nowFate)
-		return
-	}
-	r.crowds.add(then.row, hash, thenFate)
-	r.crowds.add(now.row, hash, nowFate)
+	r.subjects.add(now.row, hash, got)
+	r.subjects.follow(followed, hash, r.text, l.At, denied, deniedBefore)
 }
 
 // giveBack gives back what a line says was given back.

@@ -30,8 +30,9 @@ type Report struct {
 	Denied       []Subject `json:"denied"`
 	NewlyDenied  []Subject `json:"newly_denied"`
 	NewlyAllowed []Subject `json:"newly_allowed"`
-	// Unfollowed counts denials of subjects that there was no room to follow.
-	Unfollowed uint64 `json:"unfollowed"`
+	// Uncounted counts what was asked for subjects beyond Options.MaxKeys, which are in no
+	// count of subjects and in none of the lists above.
+	Uncounted uint64 `json:"uncounted"`
 
 	timeline *timeline
 }
@@ -106,11 +107,7 @@ type LimitReport struct {
 func (r *Replay) Report() *Report {
 	found := &Report{
 		Sources: r.o.Sources, Totals: r.totals, Unread: r.compared.Unread, Rules: []RuleReport{},
-		Denied:       r.subjects.top(maxTop, func(s *subject) uint64 { return s.denied }),
-		NewlyDenied:  r.subjects.top(maxTop, func(s *subject) uint64 { return s.newlyDenied }),
-		NewlyAllowed: r.subjects.top(maxTop, func(s *subject) uint64 { return s.newlyAllowed }),
-		Unfollowed:   r.subjects.lost,
-		timeline:     &r.timeline,
+		Uncounted: r.subjects.uncounted, timeline: &r.timeline,
 	}
 	for _, names := range []*[]string{&found.Logs, &found.Limits, &found.Against} {
 		if *names == nil {
@@ -131,17 +128,28 @@ func (r *Replay) Report() *Report {
 		all = append(all, row)
 	}
 	slices.SortFunc(all, func(a, b *row) int { return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.rule, b.rule)) })
+	var followed []*denials
 	for _, row := range all {
-		found.Rules = append(found.Rules, row.report())
-		found.Subjects.plus(&found.Rules[len(found.Rules)-1].Subjects)
+		report := row.report()
+		for _, s := range row.subjects {
+			report.Subjects.add(s.fate)
+			found.Subjects.add(s.fate)
+			if s.denials != nil {
+				followed = append(followed, s.denials)
+			}
+		}
+		found.Rules = append(found.Rules, report)
 	}
+	found.Denied = top(followed, func(d *denials) uint64 { return d.denied })
+	found.NewlyDenied = top(followed, func(d *denials) uint64 { return d.newlyDenied })
+	found.NewlyAllowed = top(followed, func(d *denials) uint64 { return d.newlyAllowed })
 	return found
 }
 
 func (r *row) report() RuleReport {
 	report := RuleReport{
 		Domain: r.domain, Rule: r.rule, Before: r.tallies[before], After: r.tallies[after],
-		NewlyDenied: r.newlyDenied, NewlyAllowed: r.newlyAllowed, Subjects: r.crowd.counts(), Limits: []LimitReport{},
+		NewlyDenied: r.newlyDenied, NewlyAllowed: r.newlyAllowed, Limits: []LimitReport{},
 	}
 	for _, l := range r.limits {
 		report.Limits = append(report.Limits, LimitReport{Name: l.name, Text: l.text, Before: l.tallies[before], After: l.tallies[after]})

@@ -2,8 +2,9 @@ package replay
 
 import "time"
 
-// bins is the maximum number of time bins in a chart.
-const bins = 240
+// bins is the maximum number of time bins in a chart: few, since a share of few requests
+// says little.
+const bins = 60
 
 // timeline collects denials over time. Its bins double in length when time goes beyond
 // them, so the memory does not depend on the length of a log.

@@ -4,31 +4,33 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// subjects follows those that were denied after or before, by rule. A subject is followed
-// from its first denial on.
+// subjects counts the subjects of all rules, and follows those that were denied, by the
+// hashes of their entries.
 type subjects struct {
-	max    int
-	byHash map[subjectKey]*subject
-	// text is the number of bytes of their texts, at most maxText for each that may be
-	// followed.
-	text int
-	// lost counts the denials of subjects that there was no room to follow.
-	lost uint64
+	// counted is how many are counted, at most max, and text the bytes of the texts of
+	// those that are followed, at most maxText for each that may be counted.
+	max, counted, text int
+	// uncounted counts what was asked for subjects beyond these bounds.
+	uncounted uint64
 }
 
 // maxText is the maximum average length of the texts of all subjects, in bytes.
 const maxText = 200
 
-// subjectKey is the hash of a descriptor's entries, in a rule of a domain.
-type subjectKey struct {
-	row  *row
-	hash uint64
+// subject is what a subject of a rule got. It takes about 50 bytes unless it is followed.
+type subject struct {
+	fate fate
+	// denials is nil for a subject that is not followed: it never was denied, or there was
+	// no room.
+	denials *denials
 }
 
-// subject is a followed subject.
-type subject struct {
+// denials are the denials of a subject, of which the first has made it a followed one.
+type denials struct {
 	row *row
 	// text is the entries as written by spelling.AppendEntries.
 	text string
@@ -41,51 +43,137 @@ type subject struct {
 	longest, longestSince int64
 }
 
-func newSubjects(maxSubjects int) *subjects {
-	return &subjects{max: maxSubjects, byHash: make(map[subjectKey]*subject)}
+// fate is what a subject got so far.
+type fate uint8
+
+const (
+	askedBefore fate = 1 << iota
+	deniedBefore
+	shadowedBefore
+	askedAfter
+	deniedAfter
+	shadowedAfter
+	// wasDenied and isDenied are before and after, whatever the rule: if other limits
+	// have another rule for a descriptor, both rules know both.
+	wasDenied
+	isDenied
+)
+
+// fateOf returns what a verdict in a phase means for its own rule.
+func fateOf(p phase, r decisionlog.Result) fate {
+	asked, denied, shadowed := askedBefore, deniedBefore, shadowedBefore
+	if p == after {
+		asked, denied, shadowed = askedAfter, deniedAfter, shadowedAfter
+	}
+	switch r {
+	case decisionlog.Denied:
+		return asked | denied
+	case decisionlog.Shadowed:
+		return asked | shadowed
+	}
+	return asked
 }
 
-// see notes what a subject of a rule got, whose text has a hash. It may be skipped for
-// rules that are not followed, unless the subject was denied or is newly allowed.
-func (s *subjects) see(r *row, text []byte, hash uint64, at int64, denied, newlyDenied, newlyAllowed bool) {
-	f := s.byHash[subjectKey{r, hash}]
-	if f == nil {
-		if !denied && !newlyAllowed {
+// bothFates returns what the results before and after mean for the rules of both.
+func bothFates(before, after bool) (both fate) {
+	if before {
+		both |= wasDenied
+	}
+	if after {
+		both |= isDenied
+	}
+	return both
+}
+
+// add adds what a subject of a rule got.
+func (s *subjects) add(r *row, hash uint64, got fate) {
+	was, isCounted := r.subjects[hash]
+	switch {
+	case isCounted && was.fate|got == was.fate:
+		return
+	case !isCounted && s.counted >= s.max:
+		s.uncounted++
+		return
+	case !isCounted:
+		s.counted++
+	}
+	was.fate |= got
+	r.subjects[hash] = was
+}
+
+// follow notes a request of a counted subject of a rule, from its first denial on.
+func (s *subjects) follow(r *row, hash uint64, text []byte, at int64, denied, deniedBefore bool) {
+	found, isCounted := r.subjects[hash]
+	if !isCounted {
+		return
+	}
+	if found.denials == nil {
+		if !denied && !deniedBefore {
 			return
 		}
-		if len(s.byHash) >= s.max || s.text+len(text) > maxText*s.max {
-			s.lost++
+		if s.text+len(text) > maxText*s.max {
+			s.uncounted++
 			return
 		}
 		s.text += len(text)
-		f = &subject{row: r, text: string(text)}
-		s.byHash[subjectKey{r, hash}] = f
-		r.followed = true
+		found.denials = &denials{row: r, text: string(text)}
+		r.subjects[hash] = found
 	}
-	f.see(at, denied, newlyDenied, newlyAllowed)
+	found.denials.see(at, denied, deniedBefore)
 }
 
-func (f *subject) see(at int64, denied, newlyDenied, newlyAllowed bool) {
-	if newlyAllowed {
-		f.newlyAllowed++
-	}
-	if newlyDenied {
-		f.newlyDenied++
-	}
+func (d *denials) see(at int64, denied, deniedBefore bool) {
 	if !denied {
-		f.since = 0
+		if deniedBefore {
+			d.newlyAllowed++
+		}
+		d.since = 0
 		return
 	}
-	f.denied++
-	if f.first == 0 {
-		f.first = at
+	if !deniedBefore {
+		d.newlyDenied++
 	}
-	if f.since == 0 {
-		f.since = at
+	d.denied++
+	if d.first == 0 {
+		d.first = at
 	}
-	f.last = at
-	if f.longestSince == 0 || f.last-f.since > f.longest {
-		f.longest, f.longestSince = f.last-f.since, f.since
+	if d.since == 0 {
+		d.since = at
+	}
+	d.last = at
+	if d.longestSince == 0 || d.last-d.since > d.longest {
+		d.longest, d.longestSince = d.last-d.since, d.since
+	}
+}
+
+// SubjectCounts compares the subjects of a rule, or of all rules; in the latter case a
+// subject that asked under several rules counts for each.
+type SubjectCounts struct {
+	Before Counts `json:"before"`
+	After  Counts `json:"after"`
+	// NewlyDenied were never denied before and are now, NewlyAllowed the reverse.
+	NewlyDenied  uint64 `json:"newly_denied"`
+	NewlyAllowed uint64 `json:"newly_allowed"`
+}
+
+// add counts a subject with a fate.
+func (n *SubjectCounts) add(got fate) {
+	for _, c := range []struct {
+		fate fate
+		to   *uint64
+	}{
+		{askedBefore, &n.Before.Asked}, {deniedBefore, &n.Before.Denied}, {shadowedBefore, &n.Before.Shadowed},
+		{askedAfter, &n.After.Asked}, {deniedAfter, &n.After.Denied}, {shadowedAfter, &n.After.Shadowed},
+	} {
+		if got&c.fate != 0 {
+			*c.to++
+		}
+	}
+	switch both := got & (wasDenied | isDenied); {
+	case both == isDenied && got&deniedAfter != 0:
+		n.NewlyDenied++
+	case both == wasDenied && got&deniedBefore != 0:
+		n.NewlyAllowed++
 	}
 }
 
@@ -108,31 +196,26 @@ type Subject struct {
 	LockedOutAt    time.Time `json:"locked_out_at,omitzero"`
 }
 
-// top returns the subjects with the largest by, at most n, without those for which it is
-// 0.
-func (s *subjects) top(n int, by func(*subject) uint64) []Subject {
-	all := make([]*subject, 0, len(s.byHash))
-	for _, f := range s.byHash {
-		if by(f) > 0 {
-			all = append(all, f)
-		}
-	}
-	slices.SortFunc(all, func(a, b *subject) int {
+// top returns the subjects with the largest by, at most maxTop, without those for which it
+// is 0.
+func top(all []*denials, by func(*denials) uint64) []Subject {
+	all = slices.DeleteFunc(slices.Clone(all), func(d *denials) bool { return by(d) == 0 })
+	slices.SortFunc(all, func(a, b *denials) int {
 		return cmp.Or(cmp.Compare(by(b), by(a)), cmp.Compare(a.row.domain, b.row.domain), cmp.Compare(a.text, b.text), cmp.Compare(a.row.rule, b.row.rule))
 	})
-	top := make([]Subject, 0, n)
-	for _, f := range all[:min(n, len(all))] {
-		found := Subject{
-			Domain: f.row.domain, Rule: f.row.rule, Subject: f.text,
-			Denied: f.denied, NewlyDenied: f.newlyDenied, NewlyAllowed: f.newlyAllowed,
-			LongestLockout: float64(f.longest) / 1e6,
+	found := make([]Subject, 0, maxTop)
+	for _, d := range all[:min(maxTop, len(all))] {
+		s := Subject{
+			Domain: d.row.domain, Rule: d.row.rule, Subject: d.text,
+			Denied: d.denied, NewlyDenied: d.newlyDenied, NewlyAllowed: d.newlyAllowed,
+			LongestLockout: float64(d.longest) / 1e6,
 		}
-		if f.first != 0 {
-			found.FirstDenied, found.LockedOutAt = moment(f.first), moment(f.longestSince)
+		if d.first != 0 {
+			s.FirstDenied, s.LockedOutAt = moment(d.first), moment(d.longestSince)
 		}
-		top = append(top, found)
+		found = append(found, s)
 	}
-	return top
+	return found
 }
 
 func moment(us int64) time.Time { return time.UnixMicro(us).UTC() }

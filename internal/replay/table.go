@@ -20,58 +20,33 @@ import (
 func Table(domain string) Format { return &table{domain: domain, time: -1, of: -1, cost: -1} }
 
 type table struct {
-	columns
+	names, cells   []string
 	domain         string
 	time, of, cost int // columns, or -1
 }
 
-// columns read rows.
-type columns struct {
-	names []string
-	cells []string
-}
-
-// start reads the names of the columns.
-func (c *columns) start(line []byte) error {
-	if err := c.split(bytes.TrimPrefix(line, []byte("\ufeff"))); err != nil {
-		return err
-	}
-	c.names = slices.Clone(c.cells)
-	for i, name := range c.names {
-		c.names[i] = strings.Clone(strings.TrimSpace(name))
-		if c.names[i] == "" || slices.Index(c.names[:i], c.names[i]) >= 0 {
-			return fmt.Errorf("column %d: found the name %q; allowed: one for each column", i+1, short(name))
-		}
-	}
-	return nil
-}
-
 // split reads the cells of a row.
-func (c *columns) split(line []byte) error {
-	c.cells = c.cells[:0]
-	if bytes.IndexByte(line, '"') < 0 {
-		for text := range strings.SplitSeq(string(line), ",") {
-			c.cells = append(c.cells, text)
-		}
-	} else {
-		cells, err := csv.NewReader(bytes.NewReader(line)).Read()
-		var syntax *csv.ParseError
-		if errors.As(err, &syntax) {
-			return fmt.Errorf("column %d: found %v; allowed: a row of comma-separated values on a line", syntax.Column, syntax.Err)
-		} else if err != nil {
-			return err
-		}
-		c.cells = append(c.cells, cells...)
+func (t *table) split(line []byte) (err error) {
+	t.cells, err = csv.NewReader(bytes.NewReader(line)).Read()
+	if syntax := (*csv.ParseError)(nil); errors.As(err, &syntax) {
+		return fmt.Errorf("column %d: found %v; allowed: a row of comma-separated values on a line", syntax.Column, syntax.Err)
 	}
-	if n := len(c.names); n > 0 && len(c.cells) != n {
-		return fmt.Errorf("found %d cells; allowed: %d, as in the first row", len(c.cells), n)
+	if n := len(t.names); err == nil && n > 0 && len(t.cells) != n {
+		return fmt.Errorf("found %d cells; allowed: %d, as in the first row", len(t.cells), n)
 	}
-	return nil
+	return err
 }
 
 func (t *table) begin(line []byte) (bool, error) {
-	if err := t.start(line); err != nil {
+	if err := t.split(bytes.TrimPrefix(line, []byte("\ufeff"))); err != nil {
 		return false, err
+	}
+	for i, name := range t.cells {
+		name = strings.TrimSpace(name)
+		if name == "" || slices.Contains(t.names, name) {
+			return false, fmt.Errorf("column %d: found the name %q; allowed: one for each column", i+1, short(name))
+		}
+		t.names = append(t.names, name)
 	}
 	t.time, t.of, t.cost = slices.Index(t.names, "time"), slices.Index(t.names, "domain"), slices.Index(t.names, "cost")
 	switch {

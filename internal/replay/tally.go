@@ -8,14 +8,19 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
-// Tally counts what was asked of a rule or of a limit.
-type Tally struct {
-	// Asked counts descriptors, with peeks and refunds.
+// Counts counts descriptors, or subjects with such a descriptor.
+type Counts struct {
+	// Asked counts all, with peeks and refunds.
 	Asked uint64 `json:"asked"`
 	// Denied are those that were over a limit in force, and Shadowed those over one that
 	// is not.
 	Denied   uint64 `json:"denied"`
 	Shadowed uint64 `json:"shadowed"`
+}
+
+// Tally counts what was asked of a rule or of a limit.
+type Tally struct {
+	Counts
 	// Cost is what was asked for, without refunds, and DeniedCost the part of it that was
 	// denied.
 	Cost       uint64 `json:"cost"`
@@ -50,9 +55,7 @@ type row struct {
 	// newlyDenied counts descriptors that were not denied before; newlyAllowed those that
 	// no longer are.
 	newlyDenied, newlyAllowed uint64
-	// followed is set if a subject of it is followed.
-	followed bool
-	crowd    crowd
+	subjects                  map[uint64]subject
 }
 
 type limitRow struct {
@@ -113,7 +116,7 @@ func (r *rows) get(name rowName) *row {
 		r.unruled++
 	}
 	name = rowName{domain: strings.Clone(name.domain), rule: strings.Clone(name.rule)}
-	found := &row{domain: name.domain, rule: name.rule}
+	found := &row{domain: name.domain, rule: name.rule, subjects: make(map[uint64]subject)}
 	r.byName[name] = found
 	return found
 }
@@ -131,28 +134,11 @@ func (r *rows) of(domain string, o *decide.Outcome) *row {
 	return found
 }
 
-// recorded returns the row of a descriptor as recorded in a line, which is probably the
-// current one.
-func (r *rows) recorded(domain string, d *decisionlog.Descriptor, now *row) *row {
-	if now.domain == domain && now.isNamed(d) {
-		return now
-	}
+// recorded returns the row of a descriptor as recorded in a line.
+func (r *rows) recorded(domain string, d *decisionlog.Descriptor) *row {
 	path := d.Rule
-	if note := planNote(d.Plan); d.Plan != "" && path != "" && !strings.HasSuffix(path, note) {
+	if note := " (plan " + d.Plan + ")"; d.Plan != "" && path != "" && !strings.HasSuffix(path, note) {
 		path += note
 	}
 	return r.get(rowName{domain: domain, rule: path})
-}
-
-// planNote is how the path of a plan ends.
-func planNote(plan string) string { return " (plan " + plan + ")" }
-
-// isNamed reports whether a descriptor was recorded with the name of the rule.
-func (r *row) isNamed(d *decisionlog.Descriptor) bool {
-	if d.Plan == "" || len(r.rule) == len(d.Rule) {
-		return r.rule == d.Rule
-	}
-	rest, ok := strings.CutPrefix(r.rule, d.Rule)
-	rest, ok2 := strings.CutPrefix(rest, " (plan ")
-	return ok && ok2 && len(rest) == len(d.Plan)+1 && rest[:len(d.Plan)] == d.Plan
 }

@@ -28,9 +28,6 @@ func (r *Report) WriteText(out io.Writer) error {
 		r.writeSubjects(w, "newly denied", r.NewlyDenied, func(s *Subject) uint64 { return s.NewlyDenied })
 		r.writeSubjects(w, "newly allowed", r.NewlyAllowed, func(s *Subject) uint64 { return s.NewlyAllowed })
 	}
-	if r.Unfollowed > 0 {
-		fmt.Fprintf(w, "\n%s denials are of subjects that there was no room to follow (--max-keys)\n", grouped(r.Unfollowed))
-	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -52,11 +49,11 @@ func (r *Report) writeTotals(w io.Writer) {
 	for _, l := range r.About() {
 		writeList(w, l.What, l.Words)
 	}
-	fmt.Fprintf(w, "denied\t%s\n", change(r.DeniedBefore, r.DeniedAfter, r.Requests, r.Recorded))
-	fmt.Fprintf(w, "subjects denied\t%s\n", r.Subjects.change(r.Recorded))
+	fmt.Fprintf(w, "denied\t%s\n", r.change(Counts{Asked: r.Requests, Denied: r.DeniedBefore}, Counts{Asked: r.Requests, Denied: r.DeniedAfter}, share))
+	fmt.Fprintf(w, "subjects denied\t%s\n", r.change(r.Subjects.Before, r.Subjects.After, shareOf))
 	if r.Recorded && r.Comparison == nil {
-		fmt.Fprintf(w, "newly denied\t%s, %s\n", plural(r.RequestsLost, "request"), r.Subjects.plural(r.Subjects.NewlyDenied))
-		fmt.Fprintf(w, "newly allowed\t%s, %s\n", plural(r.RequestsWon, "request"), r.Subjects.plural(r.Subjects.NewlyAllowed))
+		fmt.Fprintf(w, "newly denied\t%s, %s\n", plural(r.RequestsLost, "request"), plural(r.Subjects.NewlyDenied, "subject"))
+		fmt.Fprintf(w, "newly allowed\t%s, %s\n", plural(r.RequestsWon, "request"), plural(r.Subjects.NewlyAllowed, "subject"))
 	}
 	for _, n := range []struct {
 		what  string
@@ -65,6 +62,7 @@ func (r *Report) writeTotals(w io.Writer) {
 		{"recorded while the store was away, counted apart", r.Degraded},
 		{"failed, left out", r.Failed},
 		{"lines passed over", r.Unread},
+		{"of subjects beyond --max-keys, not counted", r.Uncounted},
 	} {
 		if n.count > 0 {
 			fmt.Fprintf(w, "%s\t%s\n", n.what, grouped(n.count))
@@ -112,17 +110,22 @@ func (r *Report) Unruled() []string {
 	return lost
 }
 
-// change says how many of all were denied, before and after.
-func change(before, after, all uint64, hasBefore bool) string {
-	now := share(after, all)
-	if !hasBefore {
+// change says how many were denied, before and after, in the words of a function.
+func (r *Report) change(before, after Counts, words func(denied, asked uint64) string) string {
+	now := words(after.Denied, after.Asked)
+	if !r.Recorded {
 		return now
 	}
-	return fmt.Sprintf("%s before, %s after", share(before, all), now)
+	return fmt.Sprintf("%s before, %s after", words(before.Denied, before.Asked), now)
 }
 
 // share formats a number and its share of all.
 func share(n, all uint64) string { return fmt.Sprintf("%s (%s)", grouped(n), percent(n, all)) }
+
+// shareOf is share with the number of all.
+func shareOf(n, all uint64) string {
+	return fmt.Sprintf("%s of %s (%s)", grouped(n), grouped(all), percent(n, all))
+}
 
 func percent(n, all uint64) string {
 	if all == 0 {
@@ -166,22 +169,25 @@ func domainTitle(domain string) string {
 }
 
 func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
-	cells := func(t, then *Tally) string {
+	cells := func(t, then *Counts) string {
 		asked := grouped(max(t.Asked, then.Asked))
 		if !r.Recorded {
-			return asked + "\t" + denials(t)
+			return asked + "\t" + denialsText(t)
 		}
-		return asked + "\t" + denials(then) + "\t" + denials(t)
+		return asked + "\t" + denialsText(then) + "\t" + denialsText(t)
 	}
-	fmt.Fprintf(w, "  %s\t\t%s", ruleText(rule.Rule), cells(&rule.After, &rule.Before))
-	if r.Recorded {
-		fmt.Fprintf(w, "\t%s\t%s", grouped(rule.NewlyDenied), grouped(rule.NewlyAllowed))
+	changes := func(denied, allowed uint64) string {
+		if !r.Recorded {
+			return ""
+		}
+		return "\t" + grouped(denied) + "\t" + grouped(allowed)
 	}
-	fmt.Fprintln(w)
-	r.writeRuleSubjects(w, &rule.Subjects)
+	subjects := &rule.Subjects
+	fmt.Fprintf(w, "  %s\t\t%s%s\n", ruleText(rule.Rule), cells(&rule.After.Counts, &rule.Before.Counts), changes(rule.NewlyDenied, rule.NewlyAllowed))
+	fmt.Fprintf(w, "  \t%s\t%s%s\n", subjectsWord, cells(&subjects.After, &subjects.Before), changes(subjects.NewlyDenied, subjects.NewlyAllowed))
 	for j := range rule.Limits {
 		l := &rule.Limits[j]
-		fmt.Fprintf(w, "  \t%s\t%s", yamlfile.Printable(l.Name), cells(&l.After, &l.Before))
+		fmt.Fprintf(w, "  \t%s\t%s", yamlfile.Printable(l.Name), cells(&l.After.Counts, &l.Before.Counts))
 		if r.Recorded {
 			fmt.Fprint(w, "\t\t") // otherwise the columns of the rules end here
 		}
@@ -189,9 +195,12 @@ func (r *Report) writeRule(w io.Writer, rule *RuleReport) {
 	}
 }
 
-// denials says how much of a tally was denied, or would have been by a limit on trial;
+// subjectsWord stands in place of a limit in the row of a rule's subjects.
+const subjectsWord = "(subjects)"
+
+// denialsText says how many were denied, or would have been by a limit on trial;
 // nothing if nothing was asked.
-func denials(t *Tally) string {
+func denialsText(t *Counts) string {
 	switch {
 	case t.Asked == 0:
 		return "-"

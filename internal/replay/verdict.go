@@ -12,7 +12,7 @@ import (
 type verdict struct {
 	row    *row
 	result decisionlog.Result
-	// subject is whom it is about, if the descriptor names a holder too.
+	// subject is the entries of the subject, if the descriptor names a holder too.
 	subject []bucket.Entry
 }
 
@@ -64,11 +64,11 @@ func describe(o *decide.Outcome, j int) string {
 }
 
 // addRecorded counts the descriptors as recorded in a line as the phase before, and
-// returns their verdicts. now are the verdicts of the phase after.
-func (r *rows) addRecorded(l *decisionlog.Line, now, to []verdict) []verdict {
+// returns their verdicts.
+func (r *rows) addRecorded(l *decisionlog.Line, to []verdict) []verdict {
 	for i := range l.Descriptors {
 		d := &l.Descriptors[i]
-		row := r.recorded(l.Domain, d, now[i].row)
+		row := r.recorded(l.Domain, d)
 		row.tallies[before].add(d.Result, d.Cost)
 		for j := range d.Limits {
 			row.limit(d.Limits[j].Name, j).tallies[before].add(wordResult(d.Limits[j].Result), d.Cost)

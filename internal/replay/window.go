@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"sort"
@@ -16,7 +17,6 @@ type window struct {
 	order []held // from head on, by time
 	head  int
 	bytes int
-	free  [][]byte
 }
 
 // held is a waiting line.
@@ -34,8 +34,6 @@ const (
 	DefaultWindow = 4096
 	// windowBytes bounds the text of the held lines, in addition to one line.
 	windowBytes = 64 << 20
-	// textBytes is the largest buffer kept for reuse by another line.
-	textBytes = 64 << 10
 )
 
 func (w *window) isFull() bool { return w.len() >= w.max || w.bytes >= windowBytes }
@@ -48,11 +46,7 @@ func (h *held) compare(other *held) int {
 
 // push adds a line and copies its text. Lines of the same time keep their order.
 func (w *window) push(h held, text []byte) {
-	var memory []byte
-	if n := len(w.free); n > 0 {
-		memory, w.free = w.free[n-1], w.free[:n-1]
-	}
-	h.text = append(memory[:0], text...)
+	h.text = bytes.Clone(text)
 	w.bytes += len(text)
 	if w.head > 0 && len(w.order) == cap(w.order) {
 		w.order = w.order[:copy(w.order, w.order[w.head:])]
@@ -70,17 +64,11 @@ func (w *window) place(h *held) int {
 	return w.head + sort.Search(n-w.head, func(i int) bool { return h.compare(&w.order[w.head+i]) < 0 })
 }
 
-// pop removes the first line. drop releases its text.
+// pop removes the first line.
 func (w *window) pop() held {
 	h := w.order[w.head]
 	w.order[w.head] = held{}
 	w.head++
 	w.bytes -= len(h.text)
 	return h
-}
-
-func (w *window) drop(h *held) {
-	if cap(h.text) <= textBytes && len(w.free) < w.max {
-		w.free = append(w.free, h.text)
-	}
 }
