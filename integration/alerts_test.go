@@ -15,7 +15,7 @@ func TestPromtoolAcceptsTheRules(t *testing.T) {
 	for _, args := range [][]string{
 		{"check", "config", "deploy/prometheus/prometheus.yml"},
 		{"check", "rules", "--lint=all", "--lint-fatal", "deploy/prometheus/recording.yaml", "deploy/prometheus/alerts.yaml"},
-		{"test", "rules", "deploy/prometheus/alerts_test.yaml"},
+		{"test", "rules", "deploy/prometheus/alerts_test.yaml", "deploy/prometheus/alerts_day_test.yaml"},
 	} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = projectRoot
@@ -29,22 +29,21 @@ func TestPromtoolAcceptsTheRules(t *testing.T) {
 func TestAlertsAreWhole(t *testing.T) {
 	t.Parallel()
 	const runbook = "https://github.com/ratelimitd/ratelimitd/blob/main/docs/runbook.md#"
-	var tests struct {
-		Tests []struct {
-			Checks []struct {
-				Alert string `yaml:"alertname"`
-				Want  []any  `yaml:"exp_alerts"`
-			} `yaml:"alert_rule_test"`
-		}
-	}
-	readYAML(t, "deploy/prometheus/alerts_test.yaml", &tests)
 	fires, silent := make(map[string]bool), make(map[string]bool)
-	for _, one := range tests.Tests {
-		for _, c := range one.Checks {
-			if len(c.Want) > 0 {
-				fires[c.Alert] = true
-			} else {
-				silent[c.Alert] = true
+	for _, file := range []string{"alerts_test.yaml", "alerts_day_test.yaml"} {
+		var tests struct {
+			Tests []struct {
+				Checks []struct {
+					Alert string `yaml:"alertname"`
+					Want  []any  `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		readYAML(t, "deploy/prometheus/"+file, &tests)
+		for _, one := range tests.Tests {
+			for _, c := range one.Checks {
+				fires[c.Alert] = fires[c.Alert] || len(c.Want) > 0
+				silent[c.Alert] = silent[c.Alert] || len(c.Want) == 0
 			}
 		}
 	}
