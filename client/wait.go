@@ -87,7 +87,7 @@ func (r *Result) answer(costs turns.Costs) (turns.Answer, error) {
 	case r.RetryAfter == Never:
 		return turns.Answer{}, ErrNever
 	case r.RetryAfter == RetryUnknown:
-		return turns.Answer{}, fmt.Errorf("%w: nobody knows when one of the requests in flight ends", ErrDenied)
+		return turns.Answer{}, fmt.Errorf("%w: it is not known when a request in flight ends", ErrDenied)
 	case r.RetryAfter == 0:
 		return turns.Answer{}, fmt.Errorf("%w: %w", ErrDenied, r.Failure)
 	}

@@ -122,7 +122,7 @@ func TestTroubleshootingQuotesWhatIsPrinted(t *testing.T) {
 		{"shadow", "--limits-shadow-mode", "explain --domain api --cost 20 user=a", "would be denied, but is in shadow mode"},
 		{"unmatched", "--limits-unmatched deny", "explain --domain api usr=a", "no rule is for usr=a, and its domain denies what has none"},
 		{"away", "--store redis --redis-addresses 127.0.0.1:1 --failure-mode allow", "explain --domain api user=a", "The store does not answer"},
-		{"in flight", "", "explain --domain api worker=pool,job=3", "once somebody releases"},
+		{"in flight", "", "explain --domain api worker=pool,job=3", "once a slot is released"},
 		{"memory", "", "daemons", "self"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -218,7 +218,7 @@ func TestRefusedCommandsSayWhatToDo(t *testing.T) {
 	tokens := filetest.Write(t, t.TempDir(), "tokens.yaml", fmt.Sprintf("- {name: dashboard, role: viewer, sha256: %x}\n", sum))
 	for _, c := range []struct{ name, tokens, token, advice string }{
 		{"without a tokens file", "", "", "no token was given: "},
-		{"with another's token", tokens, "secret", "give a token of somebody who may do this: "},
+		{"with another's token", tokens, "secret", "give a token with the right to do this: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clitest.StartDaemon(t, limits, c.tokens)

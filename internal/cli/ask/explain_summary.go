@@ -45,7 +45,7 @@ func denialText(m *adminv1.ExplainResponse, cost int64) string {
 	text := limitText(d, l)
 	switch {
 	case m.GetRetryUnknown():
-		return text + " has none left, and would allow it once somebody releases" + lapseText(l)
+		return text + " has none left, and would allow it once a slot is released" + lapseText(l)
 	case m.RetryAfter != nil:
 		return fmt.Sprintf("%s has %s left, and would allow it in %s", text, words.Thousands(int64(l.GetRemaining())), timeText(m.GetRetryAfter()))
 	case l.GetLimit().GetRequests() == 0:

@@ -182,7 +182,7 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 	case l.GetRetryAfter() != nil:
 		text += ", would allow this in " + timeText(l.GetRetryAfter())
 	case l.GetRetryUnknown():
-		text += ", would allow this once somebody releases" + lapseText(l)
+		text += ", would allow this once a slot is released" + lapseText(l)
 	case !l.GetAllowed():
 		text += ", can never allow this"
 	}
@@ -197,7 +197,7 @@ func lapseText(l *adminv1.ExplainedLimit) string {
 	if l.GetFreeAtLatest() == nil {
 		return ""
 	}
-	return ", or in " + timeText(l.GetFreeAtLatest()) + " if nobody renews"
+	return ", or in " + timeText(l.GetFreeAtLatest()) + " if none is renewed"
 }
 
 // addHolders lists who holds slots.
@@ -207,7 +207,7 @@ func addHolders(b *branch, l *adminv1.ExplainedLimit) {
 	}
 	held := b.add("held by")
 	for _, h := range l.GetHolders() {
-		held.add("%s, for %s if it is not heard of", yamlfile.Printable(h.GetHolder()), timeText(h.GetLeft()))
+		held.add("%s, for %s unless it is renewed", yamlfile.Printable(h.GetHolder()), timeText(h.GetLeft()))
 	}
 	if more := int64(l.GetHoldersTotal()) - int64(len(l.GetHolders())); more > 0 && len(l.GetHolders()) > 1 {
 		held.add("and %s more, for longer", words.Thousands(more))

@@ -151,9 +151,9 @@ func TestSummaries(t *testing.T) {
 	for want, message := range map[string]string{
 		"It would be denied: " + minute + " has 0 left, and would allow it in 20s.":                 denied("denied_by_limit: 0 retry_after {seconds: 20}", limit+"retry_after {seconds: 20}}"),
 		"It would be denied: " + minute + " never allows a cost of 4, more than its capacity of 3.": denied("denied_by_limit: 0", limit+"}"),
-		"It would be denied: " + minute + " has none left, and would allow it once somebody releases, or in 58s if nobody renews.": denied("denied_by_limit: 0 retry_unknown: true",
+		"It would be denied: " + minute + " has none left, and would allow it once a slot is released, or in 58s if none is renewed.": denied("denied_by_limit: 0 retry_unknown: true",
 			limit+"free_at_latest {seconds: 58}}"),
-		"It would be denied: " + minute + " has none left, and would allow it once somebody releases.": denied("denied_by_limit: 0 retry_unknown: true", limit+"}"),
+		"It would be denied: " + minute + " has none left, and would allow it once a slot is released.": denied("denied_by_limit: 0 retry_unknown: true", limit+"}"),
 		"It would be denied: tenant=acme is blocked for another 23h.": denied("retry_after {seconds: 82800}",
 			`verdict: VERDICT_BLOCKED assignments {} assignments {applies: true assignment {entries {key: "tenant" value: "acme"} blocked: true}}`),
 		"It would be denied: no rule is for user=x, and its domain denies what has none.": denied("", "verdict: VERDICT_UNMATCHED_DENIED"),

@@ -289,7 +289,7 @@ func describeTaken(l *ratelimitv1.Limit) string {
 	if !l.GetAllowed() {
 		s.WriteString("; " + whenToRetry(l))
 		if latest := l.GetFreeAtLatest(); latest != nil {
-			s.WriteString(", in " + timespan.Format(latest.AsDuration()) + " at the latest if nobody renews")
+			s.WriteString(", in " + timespan.Format(latest.AsDuration()) + " at the latest if none is renewed")
 		}
 	}
 	if held := l.GetHeldFor(); held != nil {
@@ -308,7 +308,7 @@ func whenToRetry(denied interface {
 }) string {
 	switch after := denied.GetRetryAfter(); {
 	case denied.GetRetryUnknown():
-		return "try again once somebody releases"
+		return "try again once a slot is released"
 	case after == nil:
 		return "it can never pass"
 	default:

@@ -177,7 +177,7 @@ func printTop(out io.Writer, r *adminv1.TopResponse, by, window string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "nobody else had more than %d\n", r.GetOthersAtMost())
+	_, err := fmt.Fprintf(out, "no other subject had more than %d\n", r.GetOthersAtMost())
 	return err
 }
 

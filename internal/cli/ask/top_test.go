@@ -36,10 +36,10 @@ func TestTopAsDocumented(t *testing.T) {
 	denied := "COUNT  ERROR  SHARE  DOMAIN  RULE                SUBJECT\n" +
 		"3      0      60.0%  api     tenant (plan free)  tenant=mallory\n" +
 		"2      0      40.0%  api     tenant (plan free)  tenant=acme\n" +
-		"nobody else had more than 0\n"
+		"no other subject had more than 0\n"
 	want := []string{
 		denied, denied, denied,
-		head + "2      0      100.0%  api     tenant (plan free)  tenant=acme\nnobody else had more than 0\n",
+		head + "2      0      100.0%  api     tenant (plan free)  tenant=acme\nno other subject had more than 0\n",
 		`"total":"5","others_at_most":"0",`,
 	}
 	for _, line := range strings.Split(strings.TrimSpace(clitest.Blocks(t, "../../../docs/top.md", "sh")[0]), "\n") {
@@ -74,7 +74,7 @@ func TestTopSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("exits with %d: %s", code, stderr)
 	}
 	if want := "denied in the last 1m (0s of it so far), by 2 daemons: 50 in all\nCOUNT  ERROR  SHARE  DOMAIN  RULE  SUBJECT\n" +
-		`5      1      10.0%  api     user  'user=\u{1b}[2Ja\,b'...` + "\nnobody else had more than 4\n"; out != want {
+		`5      1      10.0%  api     user  'user=\u{1b}[2Ja\,b'...` + "\nno other subject had more than 4\n"; out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
 	}
 }

@@ -44,7 +44,7 @@ func (t *Target) tokenAdvice(code codes.Code) string {
 	case code == codes.Unauthenticated:
 		return "give a token that is in the daemon's " + t.port.tokens + ": " + where
 	}
-	return "give a token of somebody who may do this: " + where
+	return "give a token with the right to do this: " + where
 }
 
 // CallError is the error of a call, phrased for people.

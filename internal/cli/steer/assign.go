@@ -88,7 +88,7 @@ func (c *assigning) bind(cmd *cobra.Command, load dial.Loader) {
 	fs.BoolVar(&c.only, "only", false, "remove everything not named, except a block and what has an end")
 	bindEnd(cmd, &c.ends)
 	bindReason(cmd, &c.given.Reason)
-	bindForce(fs, &c.force, "do it though it would do nothing for anybody")
+	bindForce(fs, &c.force, "do it even if it would change no decision")
 	fs.StringVar(&c.rows.path, "from", "", "file of assignments, or - for standard input")
 	fs.BoolVar(&c.rows.dryRun, "dry-run", false, "say what would change, and change nothing")
 	cmdline.BindJSON(fs, &c.asJSON, "each change, or with --from the summary,")
