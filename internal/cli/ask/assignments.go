@@ -1,12 +1,11 @@
 package ask
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -53,7 +52,6 @@ daemon, which is how to move assignments from one Redis to another.`,
 	cmdline.Complete(cmd, "domain", dial.CompleteDomain(load))
 	fs.StringVar(&request.Prefix, "prefix", "", `only those whose entries begin so, such as tenant=ac; further entries follow after " / "`)
 	fs.StringVar(&request.Plan, "plan", "", "only those with this plan")
-	cmdline.Complete(cmd, "plan", dial.CompletePlan(load))
 	fs.BoolVar(&request.Blocked, "blocked", false, "only those that block")
 	fs.Var(exportFormat(&format), "export", "write them as csv or jsonl, for assign --from")
 	cmdline.Complete(cmd, "export", cobra.FixedCompletions([]string{"csv", "jsonl"}, cobra.ShellCompDirectiveNoFileComp))
@@ -85,7 +83,6 @@ daemon, which is how to move assignments from one Redis to another.`,
 
 // listWriter writes pages of assignments in a format.
 func listWriter(out io.Writer, format string, asJSON bool) func(page []*adminv1.Assignment, first bool) error {
-	var widths [4]int // of the columns; each page may widen them
 	return func(page []*adminv1.Assignment, first bool) error {
 		switch {
 		case format == "csv":
@@ -100,41 +97,23 @@ func listWriter(out io.Writer, format string, asJSON bool) func(page []*adminv1.
 			}
 			return nil
 		}
-		return writeAssignments(out, page, first, &widths)
+		return writeAssignments(out, page, first)
 	}
 }
 
-func writeAssignments(out io.Writer, page []*adminv1.Assignment, first bool, widths *[4]int) error {
-	if len(page) == 0 {
-		if !first {
-			return nil
-		}
-		_, err := fmt.Fprintln(out, "nothing is assigned")
-		return err
-	}
-	var rows [][5]string
-	if first {
-		rows = append(rows, [5]string{"DOMAIN", "ENTRIES", "BY", "AT", "ASSIGNED"})
+func writeAssignments(out io.Writer, page []*adminv1.Assignment, first bool) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	switch {
+	case first && len(page) == 0:
+		fmt.Fprintln(w, "nothing is assigned")
+	case first:
+		fmt.Fprintln(w, "DOMAIN\tENTRIES\tBY\tAT\tASSIGNED")
 	}
 	now := time.Now()
 	for _, a := range page {
 		by, at := lastChange(a)
-		rows = append(rows, [5]string{
-			yamlfile.Printable(a.GetDomain()), assigntext.EntriesWord(a.GetEntries()), cmp.Or(spelling.Visible(by), "-"),
-			assigntext.MomentText(at), spelling.Visible(assigntext.Describe(a, now)),
-		})
-	}
-	for _, row := range rows {
-		for i := range widths {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
-	}
-	w := bufio.NewWriter(out)
-	for _, row := range rows {
-		for i, width := range widths {
-			fmt.Fprintf(w, "%-*s  ", width, row[i])
-		}
-		fmt.Fprintln(w, row[len(widths)])
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", yamlfile.Printable(a.GetDomain()), assigntext.EntriesWord(a.GetEntries()),
+			cmp.Or(spelling.Visible(by), "-"), assigntext.MomentText(at), spelling.Visible(assigntext.Describe(a, now)))
 	}
 	return w.Flush()
 }

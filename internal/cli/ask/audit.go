@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -115,20 +115,11 @@ func recordText(r *adminv1.AuditRecord) string {
 	default:
 		text += assigntext.Describe(r.GetAfter(), at)
 	}
-	if r.GetReason() != "" && !slices.Contains(reasonsOf(r.GetAfter()), r.GetReason()) {
-		text += "; reason: " + assigntext.ReasonText(r.GetReason())
+	if reason := assigntext.ReasonText(r.GetReason()); r.GetReason() != "" && !strings.Contains(text, ", "+reason) {
+		text += "; reason: " + reason
 	}
 	if r.GetBefore() != nil {
 		text += "; before: " + assigntext.Describe(r.GetBefore(), at)
 	}
 	return text
-}
-
-// reasonsOf returns the reasons that the description of an assignment has.
-func reasonsOf(a *adminv1.Assignment) []string {
-	reasons := []string{a.GetReason()}
-	for _, t := range a.GetTemporary() {
-		reasons = append(reasons, t.GetReason())
-	}
-	return reasons
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -40,10 +39,9 @@ func DaemonsCommand() *cobra.Command {
 		Use:   "daemons",
 		Short: "List the daemons that share a Redis",
 		Long: `Lists the daemons that share a Redis, and says so when their rules differ. It
-asks the admin API of one of them. With --store and the --redis flags, which are
-those of serve, it reads the register in Redis itself; so it does if the
-environment says how to reach Redis and the admin API does not answer. CHANGE is
-the last record of the audit that a daemon had followed when it was last seen.
+asks the admin API of one of them. With --store redis it reads the register in
+Redis itself; the --redis flags and the environment are those of serve. CHANGE is the last record of the audit that a daemon had followed when it
+was last seen.
 
 Exits with 0 when the daemons have the same rules, even when the register is
 empty, and with 1 when their rules differ or cannot be found out.`,
@@ -56,45 +54,20 @@ empty, and with 1 when their rules differ or cannot be found out.`,
 	fs.StringVar(&q.file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
 	cmdline.BindJSON(fs, &q.asJSON, "each daemon")
 	q.to.Bind(fs)
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	bindStoreFlags(own)
-	fs.AddFlagSet(own)
+	bindStoreFlags(fs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q.flags = fs
-		return q.run(cmd, own)
+		ask := q.fromDaemon
+		if fs.Changed("store") || fs.Changed("redis-addresses") {
+			ask = q.fromRegister
+		}
+		list, err := ask(cmd)
+		if err != nil {
+			return err
+		}
+		return q.print(cmd, list)
 	}
 	return cmd
-}
-
-// run asks Redis if a flag for that was given, and a daemon if another flag says how to
-// reach one.
-func (q *daemonsQuery) run(cmd *cobra.Command, own *pflag.FlagSet) error {
-	store := firstChanged(own)
-	adminFlags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	q.flags.VisitAll(func(f *pflag.Flag) {
-		if own.Lookup(f.Name) == nil && !slices.Contains([]string{"config", "json", "help", "timeout"}, f.Name) {
-			adminFlags.AddFlag(f)
-		}
-	})
-	api := firstChanged(adminFlags)
-	if store != "" && api != "" {
-		return fmt.Errorf("found --%s beside --%s; allowed: one of them, to ask Redis or to ask a daemon", store, api)
-	}
-	list, err := q.ask(cmd, store != "", api != "")
-	if err != nil {
-		return err
-	}
-	return q.tell(cmd, list)
-}
-
-// firstChanged returns the name of the first given flag, or "".
-func firstChanged(fs *pflag.FlagSet) (name string) {
-	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Changed && name == "" {
-			name = f.Name
-		}
-	})
-	return name
 }
 
 // daemonsQuery is how to ask for the daemons.
@@ -103,50 +76,14 @@ type daemonsQuery struct {
 	file   string
 	asJSON bool
 	flags  *pflag.FlagSet
-	// loaded holds the settings once loaded, with what is wrong with them.
-	loaded *loadedSettings
 	// under says where the register that was read is.
 	under string
 }
 
-type loadedSettings struct {
-	settings.Settings
-	warnings []string
-	err      error
-}
-
 // settings returns the settings from the flags, the environment and the file.
 func (q *daemonsQuery) settings() (settings.Settings, error) {
-	if q.loaded == nil {
-		q.loaded = new(loadedSettings)
-		q.loaded.Settings, q.loaded.warnings, q.loaded.err = settings.Load(q.flags, os.Environ(), q.file)
-	}
-	return q.loaded.Settings, q.loaded.err
-}
-
-// ask asks Redis or a daemon or, if neither was chosen, first one and then the other.
-func (q *daemonsQuery) ask(cmd *cobra.Command, fromRedis, fromDaemon bool) (*adminv1.ListDaemonsResponse, error) {
-	if fromRedis {
-		return q.fromRegister(cmd)
-	}
-	list, err := q.fromDaemon(cmd)
-	if err == nil || fromDaemon {
-		return list, err
-	}
-	s, wrong := q.settings()
-	switch {
-	case wrong != nil:
-		return nil, fmt.Errorf("settings:\n%w", wrong)
-	case s.Store != settings.StoreRedis:
-		return nil, fmt.Errorf("%w\nno register in Redis was read instead, since store is %s in this command's settings; --store redis and --redis-addresses name one", err, s.Store)
-	}
-	list, failed := q.fromRegister(cmd)
-	if failed != nil {
-		return nil, fmt.Errorf("%w\n%w", err, failed)
-	}
-	why, _, _ := strings.Cut(err.Error(), "\n")
-	fmt.Fprintln(cmd.ErrOrStderr(), "the register in Redis was read, since the admin API cannot be had: "+spelling.Visible(why))
-	return list, nil
+	s, _, err := settings.Load(q.flags, os.Environ(), q.file)
+	return s, err
 }
 
 func (q *daemonsQuery) fromDaemon(cmd *cobra.Command) (list *adminv1.ListDaemonsResponse, err error) {
@@ -158,15 +95,15 @@ func (q *daemonsQuery) fromDaemon(cmd *cobra.Command) (list *adminv1.ListDaemons
 }
 
 func (q *daemonsQuery) fromRegister(cmd *cobra.Command) (*adminv1.ListDaemonsResponse, error) {
-	s, err := q.settings()
+	s, warnings, err := settings.Load(q.flags, os.Environ(), q.file)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
-	for _, w := range q.loaded.warnings {
+	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 	}
 	if s.Store != settings.StoreRedis {
-		return nil, fmt.Errorf("store is %s: such daemons do not know of each other, and there is no register of them; it is there with --store redis", s.Store)
+		return nil, fmt.Errorf("store is %s: such daemons do not know of each other, and have no register; a register needs --store redis", s.Store)
 	}
 	q.under = fmt.Sprintf(" under the prefix %q", s.Redis.Prefix)
 	daemons, at, err := readRegister(cmd.Context(), s.Redis)
@@ -180,8 +117,8 @@ func (q *daemonsQuery) fromRegister(cmd *cobra.Command) (*adminv1.ListDaemonsRes
 	return list, nil
 }
 
-// tell prints the daemons.
-func (q *daemonsQuery) tell(cmd *cobra.Command, list *adminv1.ListDaemonsResponse) (err error) {
+// print prints the daemons.
+func (q *daemonsQuery) print(cmd *cobra.Command, list *adminv1.ListDaemonsResponse) (err error) {
 	switch {
 	case q.asJSON:
 		for _, d := range list.GetDaemons() {

@@ -49,42 +49,6 @@ func CompleteEntries(load Loader) cmdline.Completion {
 	})
 }
 
-// CompleteLimit completes the name of a limit of the domain's rules, followed by a text.
-func CompleteLimit(load Loader, behind string) cmdline.Completion {
-	directive := cobra.ShellCompDirectiveDefault
-	if behind != "" {
-		directive = cobra.ShellCompDirectiveNoSpace
-	}
-	return completion(load, directive, func(ctx context.Context, domain string, c adminv1.AdminServiceClient) (names []string) {
-		r, _ := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
-		for _, rule := range r.GetRules() {
-			limits := rule.GetLimits()
-			for _, plan := range rule.GetPlans() {
-				limits = append(limits, plan.GetLimits()...)
-			}
-			for _, l := range limits {
-				if l.GetName() != "" {
-					names = append(names, l.GetName()+behind)
-				}
-			}
-		}
-		return names
-	})
-}
-
-// CompletePlan completes the name of a plan of the domain's rules.
-func CompletePlan(load Loader) cmdline.Completion {
-	return completion(load, 0, func(ctx context.Context, domain string, c adminv1.AdminServiceClient) (names []string) {
-		r, _ := c.GetRule(ctx, &adminv1.GetRuleRequest{Domain: domain})
-		for _, rule := range r.GetRules() {
-			for _, plan := range rule.GetPlans() {
-				names = append(names, plan.GetName())
-			}
-		}
-		return names
-	})
-}
-
 // completion completes words that a daemon lists for the domain of the command line.
 func completion(load Loader, directive cobra.ShellCompDirective, list func(ctx context.Context, domain string, c adminv1.AdminServiceClient) []string) cmdline.Completion {
 	return func(cmd *cobra.Command, _ []string, toComplete string) (words []string, _ cobra.ShellCompDirective) {

@@ -49,9 +49,6 @@ func sendPuts(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPa
 	return r.GetChanges(), checkAnswers(err, len(r.GetChanges()), len(patches))
 }
 
-// unreadError is the error of an argument that is not a subject.
-type unreadError struct{ error }
-
 // patchesOf returns the change of each subject named by arguments. It checks them all
 // before any daemon is asked.
 func patchesOf(args []string, change func(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch) ([]*adminv1.AssignmentPatch, error) {
@@ -59,7 +56,7 @@ func patchesOf(args []string, change func(entries []*ratelimitv1.Entry) *adminv1
 	for _, arg := range args {
 		entries, err := assigntext.ParseEntries(arg)
 		if err != nil {
-			return nil, unreadError{err}
+			return nil, err
 		}
 		patch := change(entries)
 		if err := assigntext.Check(patch); err != nil {

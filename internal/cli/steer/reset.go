@@ -46,7 +46,6 @@ value frees all slots, and that of a holder frees only its own.
 	}
 	dial.BindDomain(cmd, &r.domain, load)
 	cmd.Flags().StringVar(&r.limit, "limit", "", "name of the one limit to reset (default: all limits)")
-	cmdline.Complete(cmd, "limit", dial.CompleteLimit(load, ""))
 	bindReason(cmd, &r.reason)
 	bindForce(cmd.Flags(), &r.force, "do it though there is nothing to reset")
 	cmdline.BindJSON(cmd.Flags(), &r.asJSON, "each answer")
@@ -69,11 +68,7 @@ func (r *resetting) run(cmd *cobra.Command, args []string) error {
 		} else if err != nil {
 			return err
 		}
-		if err := p.print(subject, response); err != nil {
-			return err
-		}
-		printSharedCounter(cmd, a, request)
-		return nil
+		return p.print(subject, response)
 	})
 	if err != nil {
 		return err
@@ -125,13 +120,4 @@ func (t *resets) end() error {
 // it names.
 func isResetRefused(code codes.Code) bool {
 	return code == codes.FailedPrecondition || code == codes.InvalidArgument
-}
-
-// printSharedCounter says so if a reset affected a counter that others share. It is silent
-// if the daemon does not say: the reset is done.
-func printSharedCounter(cmd *cobra.Command, a dial.Admin, r *adminv1.ResetRequest) {
-	found, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: r.GetDomain(), Entries: r.GetEntries()})
-	if rule := found.GetDescriptor_().GetRule(); err == nil && rule.GetShareThreshold() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "all values of %s share this counter (share_threshold), so it was reset for all of them\n", spelling.Visible(rule.GetPath()))
-	}
 }

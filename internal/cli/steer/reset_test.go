@@ -12,33 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
-// A counter that the values of a pattern share is reset for all of them, and the
-// command says so.
-func TestResetOfASharedCounterIsTold(t *testing.T) {
-	t.Setenv(dial.TokenVariable, "secret")
-	sum := sha256.Sum256([]byte("secret"))
-	clitest.StartDaemon(t, `
-domain: api
-descriptors:
-  - key: path
-    value: /api/*
-    share_threshold: true
-    rate_limit: {requests: 10, period: 1m}
-  - key: user
-    rate_limit: {requests: 10, period: 1m}
-`, filetest.Write(t, t.TempDir(), "tokens.yaml", fmt.Sprintf("- {name: help, role: support, sha256: %x}\n", sum)))
-	for args, want := range map[string]string{
-		"path=/api/x": "all values of path=/api/* share this counter (share_threshold), so it was reset for all of them\n",
-		"user=x":      "",
-	} {
-		clitest.Run(t, "", "ratelimitd", "query", "--domain", "api", args)
-		out, stderr, code := clitest.Run(t, "", "ratelimitd", "reset", "--domain", "api", args)
-		if code != 0 || out != "reset  "+args+" of api: the limit without a name\n" || stderr != want {
-			t.Errorf("%s exits with %d: %s%s", args, code, out, stderr)
-		}
-	}
-}
-
 // What would do nothing for anybody is refused with what was probably meant, unless it is
 // forced.
 func TestCommandsThatHitNothing(t *testing.T) {

@@ -1,10 +1,8 @@
 package steer
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -13,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
-	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -60,7 +57,6 @@ beforehand what would end. Blocks end too with --blocks.
 	dial.BindDomain(cmd, &c.domain, load)
 	fs.BoolVar(&c.plan, "plan", false, "end the plan")
 	fs.Var(assigntext.LimitValue(&c.limits), "limit", "end the numbers of this limit; may come several times")
-	cmdline.Complete(cmd, "limit", dial.CompleteLimit(load, ""))
 	fs.BoolVar(&c.calendar, "calendar", false, "end the starts and the time zone of windows by calendar")
 	fs.BoolVar(&c.unlimited, "unlimited", false, "end the freedom from limits")
 	fs.BoolVar(&c.temporary, "temporary", false, "end all that has an end")
@@ -96,11 +92,7 @@ func (c *unassigning) run(cmd *cobra.Command, args []string) error {
 	if err := cmdline.AtLeastOne(assigntext.SubjectArgument)(cmd, args); err != nil {
 		return err
 	}
-	err := c.removeOf(cmd, &c.to, args, &p)
-	if errors.As(err, new(unreadError)) && c.plan {
-		return fmt.Errorf("%w. --plan names no plan here: it ends the one that is assigned", err)
-	}
-	return err
+	return c.removeOf(cmd, &c.to, args, &p)
 }
 
 // patch returns the change that ends the parts of a subject.
@@ -110,7 +102,7 @@ func (r *removing) patch(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch 
 		Remove:       slices.Clone(r.parts),
 		RemoveLimits: r.limits,
 	}
-	if !r.namesParts() {
+	if len(r.parts) == 0 && len(r.limits) == 0 {
 		p.Remove = append(p.Remove, adminv1.Part_PART_TERMS)
 	}
 	if r.blocks {
@@ -119,57 +111,13 @@ func (r *removing) patch(entries []*ratelimitv1.Entry) *adminv1.AssignmentPatch 
 	return p
 }
 
-func (r *removing) namesParts() bool { return len(r.parts) > 0 || len(r.limits) > 0 }
-
 // removeOf ends parts of the subjects named by arguments.
 func (r *removing) removeOf(cmd *cobra.Command, to *dial.Target, args []string, p *changes) error {
 	patches, err := patchesOf(args, r.patch)
 	if err != nil {
 		return err
 	}
-	return to.WithAdmin(func(a dial.Admin) error { return p.change(cmd.Context(), a, patches, r.send(p.err)) })
-}
-
-// send returns a sender that works like sendPatches and reports what did not exist.
-func (r *removing) send(to io.Writer) sender {
-	return func(ctx context.Context, a dial.Admin, patches []*adminv1.AssignmentPatch, how asking) ([]*adminv1.AssignmentChange, error) {
-		results, err := sendPatches(ctx, a, patches, how)
-		for i, c := range results {
-			if succeeded(c.GetOutcome()) {
-				r.printAbsent(to, assigntext.SubjectText(r.domain, patches[i].GetAssignment().GetEntries()), c.GetBefore())
-			}
-		}
-		return results, err
-	}
-}
-
-// absences say which part did not exist.
-var absences = map[adminv1.Part]string{
-	adminv1.Part_PART_PLAN:      "had no plan assigned",
-	adminv1.Part_PART_CALENDAR:  "had no calendar assigned",
-	adminv1.Part_PART_UNLIMITED: "was not unlimited",
-	adminv1.Part_PART_TEMPORARY: "had nothing with an end",
-}
-
-// printAbsent says which of the parts to end did not exist: a limit's name may be
-// misspelled.
-func (r *removing) printAbsent(to io.Writer, subject string, before *adminv1.Assignment) {
-	has, limits := assigntext.Parts(before)
-	for _, part := range r.parts {
-		if text := absences[part]; text != "" && !slices.Contains(has, part) {
-			fmt.Fprintln(to, spelling.Visible(subject+" "+text))
-		}
-	}
-	for _, limit := range r.limits {
-		if slices.Contains(limits, limit) {
-			continue
-		}
-		text := fmt.Sprintf("%s had no numbers of %s", subject, assigntext.LimitNames([]string{limit}))
-		if len(limits) > 0 {
-			text += ", but of " + assigntext.LimitNames(limits)
-		}
-		fmt.Fprintln(to, spelling.Visible(text))
-	}
+	return to.WithAdmin(func(a dial.Admin) error { return p.change(cmd.Context(), a, patches, sendPatches) })
 }
 
 // removal is the progress of ending all assignments of a domain.
