@@ -192,7 +192,6 @@ func TestDashboardsAreWhole(t *testing.T) {
 				ids[p.ID] = true
 				checkPanel(t, p)
 			}
-			checkGrid(t, d.Panels)
 			links := regexp.MustCompile(`"url": "([^"]*)"`).FindAllStringSubmatch(text, -1)
 			if len(links) == 0 {
 				t.Error("it leads nowhere")
@@ -289,23 +288,6 @@ func checkPanel(t *testing.T, p panel) {
 		// More daemons and jobs may be in the same Prometheus.
 		if got, want := strings.Count(q.Expr, `{job=~"$job"`), strings.Count(q.Expr, "{"); got != want || got == 0 {
 			t.Errorf("%s: %s asks for all jobs", p.Title, q.Expr)
-		}
-	}
-}
-
-// checkGrid checks that panels are within the 24 columns and do not overlap.
-func checkGrid(t *testing.T, panels []panel) {
-	t.Helper()
-	for i, p := range panels {
-		a := p.GridPos
-		if a.W < 1 || a.H < 1 || a.X < 0 || a.Y < 0 || a.X+a.W > 24 {
-			t.Errorf("%s: it is at %+v", p.Title, a)
-		}
-		for _, other := range panels[:i] {
-			b := other.GridPos
-			if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
-				t.Errorf("%s at %+v and %s at %+v overlap", p.Title, a, other.Title, b)
-			}
 		}
 	}
 }

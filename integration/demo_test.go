@@ -66,7 +66,7 @@ func startDemo(t testing.TB) *demo {
 		t.Error("the admin API is open")
 	}
 
-	d.load(5)
+	d.load(3)
 	text, err := os.ReadFile(filepath.Join(limits, "batch.yaml"))
 	if err != nil {
 		t.Fatal(err)

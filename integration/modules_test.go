@@ -138,8 +138,8 @@ func newOutsider(t *testing.T, proxy string) *outsider {
 		"GONOPROXY=none",
 		// The project's versions may be unknown there, and go.sum here has the other sums.
 		"GOSUMDB=off",
-		// Another commit has other files of the same version.
-		"GOMODCACHE="+t.TempDir(),
+		// Another commit has other files of the same version. Those of one proxy share it.
+		"GOMODCACHE="+filepath.Join(proxy, "cache"),
 	)}
 }
 

@@ -172,7 +172,7 @@ func TestSlotsWhileDaemonsRestart(t *testing.T) {
 			})
 		}
 	}
-	for i, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
+	for i, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		goal := long.Load() + 2
 		asynctest.Eventually(t, "slots are held for long", func() bool { return long.Load() >= goal })
 		daemons[i%2].stop(signal)

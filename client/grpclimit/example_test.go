@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/client"
 	"github.com/ratelimitd/ratelimitd/client/grpclimit"
@@ -46,22 +45,6 @@ func ExampleNew() {
 		CountIf: func(code codes.Code) bool { return code != codes.Unavailable },
 		// While ratelimitd is away, this process limits by itself.
 		OnFailure: client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 10, Period: time.Second}),
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	grpc.NewServer(grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Stream))
-}
-
-func ExampleNew_cost() {
-	limit, err := grpclimit.New(limiter, grpclimit.Options{
-		Domain:      "api",
-		Descriptors: []grpclimit.Descriptor{grpclimit.By(grpclimit.Header("user", "x-user"))},
-		// A message costs its size in KiB, at least 1. A stream has none yet.
-		Cost: func(c *grpclimit.Call) uint64 {
-			m, _ := c.Request.(proto.Message)
-			return uint64(proto.Size(m))>>10 + 1
-		},
 	})
 	if err != nil {
 		log.Fatal(err)

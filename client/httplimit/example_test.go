@@ -55,19 +55,6 @@ func ExampleNew() {
 	http.Handle("GET /items/{id}", limit(hello))
 }
 
-func ExampleNew_cost() {
-	limit, err := httplimit.New(limiter, httplimit.Options{
-		Domain:      "uploads",
-		Descriptors: []httplimit.Descriptor{httplimit.By(httplimit.Header("user", "X-User"))},
-		// An upload costs its size in KiB, at least 1.
-		Cost: func(r *http.Request) uint64 { return uint64(max(r.ContentLength, 0))>>10 + 1 },
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	http.Handle("POST /files", limit(hello))
-}
-
 func ExampleNew_countIf() {
 	limit, err := httplimit.New(limiter, httplimit.Options{
 		Domain:      "login",

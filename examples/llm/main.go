@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/client"
 )
 
 func main() {
-	limiter, err := client.New(os.Args[1])
+	// A model takes seconds, so an answer of the daemon may take longer than the default.
+	limiter, err := client.New(os.Args[1], client.Timeout(2*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -207,7 +207,6 @@ func TestADaemonThatNeedsLimitsOpensNoPortBefore(t *testing.T) {
 	m := manage(t, nil)
 	d := launch(t, m)
 	asynctest.Eventually(t, "the daemon waits", func() bool { return len(m.asked()) == 1 })
-	time.Sleep(300 * time.Millisecond) // nothing tells that a port is not opened
 	if code, _ := get(d.http + "/healthcheck"); code != 0 {
 		t.Errorf("a port is open: %d", code)
 	}
@@ -246,24 +245,6 @@ func TestADaemonThatNeedsADomainIsHealthyWithOne(t *testing.T) {
 	d.wantHealth(200)
 	m.set("3")
 	d.wantHealth(500)
-}
-
-func TestADaemonThatStartsWithoutTheServerHasTheLimitsOfItsCache(t *testing.T) {
-	t.Parallel()
-	m := manage(t, nil)
-	m.set("1", domain("d", 2))
-	flag := "--limits-cache-path=" + filepath.Join(t.TempDir(), "cache")
-	d := launch(t, m, "--", flag)
-	d.wantDenied("d", 2)
-	d.end()
-	m.stop()
-	again := launch(t, m, "--", flag)
-	again.wantDenied("d", 2)
-	again.wantHealth(200)
-	if _, page := get(again.admin + "/rlconfig"); !strings.Contains(page, "# stale: the limits in force are version 1 from the cache") {
-		t.Error(page)
-	}
-	again.end()
 }
 
 // The variables and the files of Envoy Gateway's pod.

@@ -1,14 +1,11 @@
 package xds_test
 
 import (
-	"context"
 	"path/filepath"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -101,26 +98,4 @@ func TestAConfigurationThatRemovesAllLimitsIsTold(t *testing.T) {
 	f.wantRequests("a", 5)
 	m.set("5", domainOf("a")) // a domain without a rule
 	f.wantMetric("ratelimitd_xds_emptied_total", "", is(2))
-}
-
-// The server of go-control-plane answers for a type that its snapshot has lost with
-// no resources and no version.
-func TestASnapshotThatLostTheTypeChangesNothing(t *testing.T) {
-	t.Parallel()
-	m := manage(t, nil)
-	m.set("1", domain("d", 5))
-	f := follow(t, xds.Options{Address: m.address})
-	f.wantRequests("d", 5)
-	lost, err := cache.NewSnapshot("2", map[resource.Type][]types.Resource{resource.ClusterType: {&clusterv3.Cluster{Name: "c"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.cache.SetSnapshot(context.Background(), nodeID, lost); err != nil {
-		t.Fatal(err)
-	}
-	f.wantAnswers(m, `ACK "1"`, `NACK at "1"`, `NACK at ""`)
-	f.wantRequests("d", 5)
-	m.set("3", domain("d", 6))
-	f.wantRequests("d", 6)
-	f.wantAnswers(m, `ACK "1"`, `NACK at "1"`, `NACK at ""`, `ACK "3"`)
 }

@@ -33,15 +33,6 @@ func clientTLS(t *testing.T, ca *certtest.Authority) tlsfiles.Client {
 	return tlsfiles.Client{Enabled: true, CA: ca.File, Cert: pair.CertFile, Key: pair.KeyFile, ServerName: "envoy-gateway"}
 }
 
-func TestAServerThatRequiresACertificateIsFollowed(t *testing.T) {
-	t.Parallel()
-	ca := certtest.New(t, "gateway")
-	m := manageTLS(t, ca)
-	m.set("1", domain("d", 5))
-	f := follow(t, xds.Options{Address: m.address, TLS: clientTLS(t, ca)})
-	f.wantRequests("d", 5)
-}
-
 func TestWrongTLSIsReportedInTheStatusAndTheMetrics(t *testing.T) {
 	t.Parallel()
 	ca, other := certtest.New(t, "gateway"), certtest.New(t, "other")
