@@ -39,33 +39,6 @@ func TestWaitDecidesByTheFailureChoice(t *testing.T) {
 	}
 }
 
-func TestWaitSleepsAsLongAsADenialSays(t *testing.T) {
-	t.Parallel()
-	const told = 40 * time.Millisecond
-	var asked []time.Time
-	s := new(daemontest.Script)
-	s.OnTake = func(context.Context, *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
-		asked = append(asked, time.Now())
-		if len(asked) > 3 {
-			return &ratelimitv1.TakeResponse{Allowed: true}, nil
-		}
-		return daemontest.Denied(told), nil
-	}
-	address := s.Serve(t)
-	c := connect(t, address)
-	if _, err := c.Wait(within(t), one("api", "user", "x")); err != nil {
-		t.Fatal(err)
-	}
-	if len(asked) != 4 || c.Stats().Alone != 4 {
-		t.Errorf("it asked %d times, in %d calls", len(asked), c.Stats().Alone)
-	}
-	for i := 1; i < len(asked); i++ {
-		if pause := asked[i].Sub(asked[i-1]); pause < told {
-			t.Errorf("it asked again after %v", pause)
-		}
-	}
-}
-
 // Limits that do not count the request do not hold it.
 func TestWaitHoldsForTheLongestOfTheLimitsThatCount(t *testing.T) {
 	t.Parallel()

@@ -285,35 +285,6 @@ func TestSlotsWithoutADaemon(t *testing.T) {
 	}
 }
 
-// A slot that nobody can renew for its hold is lost, or degraded if failures allow.
-func TestSlotsThatNobodyRenews(t *testing.T) {
-	t.Parallel()
-	store := newHoldersOf(t)
-	d := startOn(t, "127.0.0.1:0", store, slotLimits)
-	c := connect(t, d.Address, client.Timeout(time.Second))
-	strict, lenient := inFlight("short", "x"), inFlight("short", "y")
-	lenient.OnFailure = client.FailAllow()
-	lost, kept := acquire(t, c, strict), acquire(t, c, lenient)
-	d.Stop()
-	<-lost.Lost()
-	if err := lost.Err(); !errors.Is(err, client.ErrSlotLost) {
-		t.Errorf("it ends with %v", err)
-	}
-	asynctest.Eventually(t, "it is degraded", kept.Degraded)
-	if err := kept.Err(); err != nil || !kept.IsHeld() {
-		t.Errorf("the other is lost: %v", err)
-	}
-	startOn(t, d.Address, store, slotLimits)
-	asynctest.Eventually(t, "it is renewed", func() bool { return !kept.Degraded() })
-	kept.Release()
-	lost.Release()
-	for _, value := range []string{"x", "y"} {
-		if got := free(t, c, "short", value); got != 1 {
-			t.Errorf("%d of %s are free in the end", got, value)
-		}
-	}
-}
-
 // What a closed client held is free, and its holders are told.
 func TestClosedClientHoldsNothing(t *testing.T) {
 	t.Parallel()

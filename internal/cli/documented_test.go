@@ -179,6 +179,8 @@ descriptors:
 		{"assignments --prefix tenant=t2599", "", 0, "DOMAIN  ENTRIES       BY   AT "},
 		{"audit --most 1 --json", "", 0, `{"id":"`},
 		{"inspect --domain api tenant=t1 --json", "", 0, `{"descriptor":{`},
+		{"explain --domain api tenant=t1 tenant=t2 --json", "", 0, `{"domain_known":true,`},
+		{"reset --domain api tenant=t1 --force --json", "", 0, `{"limits":["month"]`},
 	} {
 		out, stderr, code := clitest.Run(t, c.input, append([]string{"ratelimitd"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.HasPrefix(out, c.want) {

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
@@ -198,14 +197,6 @@ func (f *FakeAdmin) UndoAssignment(_ context.Context, r *adminv1.UndoAssignmentR
 	return nil, status.Error(codes.FailedPrecondition, "there is no record of a change, so there is none to undo")
 }
 
-func (f *FakeAdmin) GetAssignment(_ context.Context, r *adminv1.GetAssignmentRequest) (*adminv1.GetAssignmentResponse, error) {
-	a := f.Assignments[KeyOf(r.GetDomain(), r.GetEntries())]
-	if a == nil {
-		return nil, status.Error(codes.NotFound, "nothing is assigned")
-	}
-	return &adminv1.GetAssignmentResponse{Assignment: a}, nil
-}
-
 func (f *FakeAdmin) ListAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
 	const page = 3
 	var all []*adminv1.Assignment
@@ -241,46 +232,6 @@ func (f *FakeAdmin) ListAudit(_ context.Context, r *adminv1.ListAuditRequest) (*
 
 func (f *FakeAdmin) ListDomains(context.Context, *adminv1.ListDomainsRequest) (*adminv1.ListDomainsResponse, error) {
 	return &adminv1.ListDomainsResponse{Domains: []*adminv1.Domain{{Name: "api", Keys: []string{"tenant", "user"}}, {Name: "login", Keys: []string{"account"}}}}, nil
-}
-
-func (f *FakeAdmin) GetRule(_ context.Context, r *adminv1.GetRuleRequest) (*adminv1.GetRuleResponse, error) {
-	return &adminv1.GetRuleResponse{Rules: []*adminv1.Rule{
-		{Domain: r.GetDomain(), Path: "tenant", Plans: []*adminv1.Plan{{Name: "pro", Limits: []*adminv1.RuleLimit{{Name: "month"}, {Name: "day"}}}, {Name: "free", Limits: []*adminv1.RuleLimit{{Name: "month"}, {}}}}},
-		{Domain: r.GetDomain(), Path: "tenant / user", Plans: []*adminv1.Plan{{Name: "pro"}}},
-	}}, nil
-}
-
-func (f *FakeAdmin) Inspect(_ context.Context, r *adminv1.InspectRequest) (*adminv1.InspectResponse, error) {
-	return &adminv1.InspectResponse{Descriptor_: &adminv1.ExplainedDescriptor{
-		Entries: r.GetEntries(), Rule: &adminv1.Rule{Domain: r.GetDomain(), Path: "tenant", Place: &adminv1.Place{File: "limits.yaml", Line: 3}}, Plan: "pro",
-		Limits: []*adminv1.ExplainedLimit{
-			{
-				Limit: &adminv1.RuleLimit{Name: "day", Text: "250 at once, then about one every 5m 46s", Capacity: 250}, Key: "k",
-				RetryAfter: durationpb.New(90 * time.Second), Source: adminv1.Source_SOURCE_ASSIGNMENT,
-			},
-			{
-				Limit: &adminv1.RuleLimit{Text: "10 at once, then 10 a second", Capacity: 10}, Key: "k2",
-				Remaining: 9, Allowed: true, ResetAfter: durationpb.New(100 * time.Millisecond),
-			},
-		},
-		Verdict: adminv1.Verdict_VERDICT_DENIED,
-	}}, nil
-}
-
-func (f *FakeAdmin) Explain(_ context.Context, r *adminv1.ExplainRequest) (*adminv1.ExplainResponse, error) {
-	response := &adminv1.ExplainResponse{DomainKnown: true, Allowed: true}
-	for _, d := range r.GetTake().GetDescriptors() {
-		response.Descriptors = append(response.Descriptors, &adminv1.ExplainedDescriptor{Entries: d.GetEntries(), Verdict: adminv1.Verdict_VERDICT_ALLOWED})
-	}
-	return response, nil
-}
-
-func (f *FakeAdmin) Reset(_ context.Context, r *adminv1.ResetRequest) (*adminv1.ResetResponse, error) {
-	limits := []string{"day", ""}
-	if r.Limit != nil {
-		limits = []string{r.GetLimit()}
-	}
-	return &adminv1.ResetResponse{Limits: limits}, nil
 }
 
 // Top answers what a test set.
