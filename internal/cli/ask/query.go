@@ -2,7 +2,6 @@ package ask
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -23,7 +20,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
-	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -63,12 +59,7 @@ error.`,
 			if cmd.Flags().Changed("settle-within") && q.id == "" {
 				return fmt.Errorf("flag --settle-within: found %s without --id; allowed: beside the id by which the request is settled", q.settleWithin)
 			}
-			err := q.run(cmd.Context(), cmd.OutOrStdout(), args)
-			var code cmdline.ExitCode
-			if (err == nil || errors.As(err, &code)) && !q.json && q.to.IsOwn() {
-				q.tellRules(cmd, load, args)
-			}
-			return err
+			return q.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
 	q.bind(cmd, load, "each answer")
@@ -169,29 +160,6 @@ func visibleArgs(args []string, request *ratelimitv1.TakeRequest) []string {
 		}
 	}
 	return shown
-}
-
-// tellRules prints the rule that each descriptor matches, as far as the daemon's admin
-// port tells: the answer to a caller only has limits.
-func (q *query) tellRules(cmd *cobra.Command, load dial.Loader, args []string) {
-	dial.AskQuietly(cmd, load, func(ctx context.Context, client adminv1.AdminServiceClient) {
-		request, err := assigntext.ParseTake(q.domain, args)
-		if err != nil {
-			return
-		}
-		for i, arg := range visibleArgs(args, request) {
-			r, err := client.GetRule(ctx, &adminv1.GetRuleRequest{Domain: q.domain, Entries: request.Descriptors[i].GetEntries()})
-			switch {
-			case status.Code(err) == codes.NotFound:
-				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  none\n", arg)
-			case err != nil || len(r.GetRules()) != 1:
-				return
-			default:
-				rule := r.GetRules()[0]
-				fmt.Fprintf(cmd.OutOrStdout(), "rule     %s  %s (%s:%d)\n", arg, spelling.Visible(rule.GetPath()), spelling.Visible(rule.GetPlace().GetFile()), rule.GetPlace().GetLine())
-			}
-		}
-	})
 }
 
 func everyDescriptorHasALimit(descriptors int, r *ratelimitv1.TakeResponse) bool {

@@ -101,9 +101,6 @@ func (t *Target) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&t.serverName, "tls-server-name", "", "name in the daemon's certificate (default: the host)")
 }
 
-// IsOwn reports whether the daemon is that of this environment.
-func (t *Target) IsOwn() bool { return t.address == "" }
-
 // isDialled reports whether an address is host:port or names a gRPC resolver. Without a
 // port gRPC would use 443.
 func isDialled(address string) bool {
@@ -127,7 +124,7 @@ func (t *Target) Dial() (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.IsOwn() {
+	if address == "" {
 		if address, c, err = t.ownDaemon(); err != nil {
 			return nil, err
 		}
