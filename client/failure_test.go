@@ -46,7 +46,7 @@ func TestFailureChoiceDecidesWhenTheDaemonDoesNot(t *testing.T) {
 		timeout time.Duration
 		code    codes.Code
 	}{
-		"nobody listens":   {daemontest.Nobody(t), patience, codes.Unavailable},
+		"nobody listens":   {daemontest.UnusedAddress(t), patience, codes.Unavailable},
 		"no answer comes":  {quiet, 20 * time.Millisecond, codes.DeadlineExceeded},
 		"the answer fails": {storeless, patience, codes.Unavailable},
 	} {
@@ -93,7 +93,7 @@ func TestFailureChoiceDecidesWhenTheDaemonDoesNot(t *testing.T) {
 
 func TestFailLocalLimitsInThisProcess(t *testing.T) {
 	t.Parallel()
-	c := connect(t, daemontest.Nobody(t), client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.FixedWindow, Requests: 3, Period: 366 * 24 * time.Hour})))
+	c := connect(t, daemontest.UnusedAddress(t), client.OnFailure(client.FailLocal(client.Limit{Algorithm: client.FixedWindow, Requests: 3, Period: 366 * 24 * time.Hour})))
 	r := one("api", "user", "x")
 	r.Descriptors[0].Cost = 2
 	first, err := c.Take(within(t), r)
@@ -117,7 +117,7 @@ func TestFailLocalLimitsInThisProcess(t *testing.T) {
 
 func TestFailureChoiceOfARequestWins(t *testing.T) {
 	t.Parallel()
-	c := connect(t, daemontest.Nobody(t), client.OnFailure(client.FailAllow()))
+	c := connect(t, daemontest.UnusedAddress(t), client.OnFailure(client.FailAllow()))
 	r := one("api", "user", "x")
 	r.OnFailure = client.FailDeny()
 	if got, err := c.Take(within(t), r); err != nil || got.Allowed {

@@ -209,7 +209,7 @@ func TestLostSettlementsAreErrors(t *testing.T) {
 func TestLocalTakesAreSettledHere(t *testing.T) {
 	t.Parallel()
 	local := client.FailLocal(client.Limit{Algorithm: client.FixedWindow, Requests: 100, Period: time.Hour})
-	c := connect(t, daemontest.Nobody(t), client.OnFailure(local))
+	c := connect(t, daemontest.UnusedAddress(t), client.OnFailure(local))
 	r := client.Request{Domain: "llm", ID: "one", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("user", "x")}, Cost: 50}}}
 	taken, err := c.Take(within(t), r)
 	if err != nil || taken.Failure == nil {

@@ -53,7 +53,7 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// outage remembers whether failures have begun, so that the log tells when they
+// outage remembers whether failures have begun, so that the log says when they
 // begin and end, at most once in logEvery.
 type outage struct {
 	is     atomic.Bool

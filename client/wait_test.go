@@ -15,7 +15,7 @@ import (
 
 func TestWaitDecidesByTheFailureChoice(t *testing.T) {
 	t.Parallel()
-	address := daemontest.Nobody(t)
+	address := daemontest.UnusedAddress(t)
 	local := client.FailLocal(client.Limit{Algorithm: client.TokenBucket, Requests: 1000, Period: time.Second, Burst: 1})
 	for _, row := range []struct {
 		choice client.Failure

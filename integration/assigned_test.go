@@ -167,7 +167,7 @@ func forAWhile(t testing.TB) context.Context {
 	return ctx
 }
 
-// atRest waits until a daemon uses little of a processor while nobody asks.
+// atRest waits until a daemon uses little of a processor while no one asks.
 func (d *daemon) atRest() {
 	d.t.Helper()
 	const long = time.Second

@@ -183,7 +183,7 @@ func TestHealthCommandAsksTheDaemon(t *testing.T) {
 	}
 }
 
-// Whoever runs a daemon and is denied learns why by the command that the denial names,
+// An operator whose request is denied learns why by the command that the denial names,
 // without a token.
 func TestADenialNamesACommandThatExplainsIt(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func wantEmpty(t *testing.T, dir string) {
 	}
 }
 
-// Whoever has only the program sees a caller denied, and can run what the demo prints.
+// A user with only the program sees a caller denied, and can run what the demo prints.
 func TestDemoDeniesAndSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
-// slowBackend answers a request once it is told to, or after some time, and knows how many
+// slowBackend answers a request when a test says so, or after some time, and knows how many
 // it had at once.
 type slowBackend struct {
 	addr string

@@ -127,8 +127,8 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 	}
 }
 
-// Daemons are stopped, killed and started again while slots are renewed there: whoever works
-// keeps his slot, and never do more work than may.
+// Daemons are stopped, killed and started again while slots are renewed there: a holder
+// keeps its slot, and no more than the limit work at once.
 func TestSlotsWhileDaemonsRestart(t *testing.T) {
 	t.Parallel()
 	flags := slotStores(t, "4s")["redis"]

@@ -12,8 +12,8 @@ import (
 )
 
 // Redis loses who holds slots, while a client holds all of them and another one wants them.
-// Whoever is told of no loss has a slot that nobody else has: the client renews those that
-// are still free, and is told of the others.
+// A holder that learns of no loss has a slot that no other has: the client renews those that
+// are still free, and reports the others as lost.
 func TestSlotsThatRedisLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -69,7 +69,7 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 
 func TestLogTellsWhenFailuresBeginAndEnd(t *testing.T) {
 	t.Parallel()
-	address := guardtest.Nobody(t)
+	address := guardtest.UnusedAddress(t)
 	var log asynctest.Buffer
 	c := connect(t, address, client.OnFailure(client.FailAllow()), client.Logger(slog.New(slog.NewTextHandler(&log, nil))),
 		client.DialOptions(grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second})))

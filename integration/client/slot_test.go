@@ -39,7 +39,7 @@ func inFlight(key, value string) client.Request {
 	return client.Request{Domain: "api", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E(key, value)}, HolderKey: "job"}}}
 }
 
-// holdersOf is a store that counts takes by holder, and fails if it is told to.
+// holdersOf is a store that counts takes by holder, and fails when a test says so.
 type holdersOf struct {
 	bucket.Store
 	fails atomic.Bool
@@ -197,7 +197,7 @@ func TestAcquireThatIsCancelled(t *testing.T) {
 	asynctest.Eventually(t, "all slots are free", func() bool { return free(t, c, "tenant", "x") == 2 })
 }
 
-// A holder whose slot somebody else frees is told.
+// A holder whose slot another process frees learns of it.
 func TestLostSlotIsTold(t *testing.T) {
 	t.Parallel()
 	d := start(t, slotLimits)
@@ -285,7 +285,7 @@ func TestSlotsWithoutADaemon(t *testing.T) {
 	}
 }
 
-// What a closed client held is free, and its holders are told.
+// What a closed client held is free, and its holders learn of it.
 func TestClosedClientHoldsNothing(t *testing.T) {
 	t.Parallel()
 	d := start(t, slotLimits)

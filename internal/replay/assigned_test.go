@@ -24,7 +24,7 @@ descriptors:
     plan: free
 `
 
-// Whoever had a plan has it under other limits too, and whoever had the default has
+// A subject with a plan has it under other limits too, and one with the default has
 // the new one.
 func TestPlansAreAppliedAsRecorded(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestHashedValuesAreTold(t *testing.T) {
 	}
 }
 
-// A request's own numbers that other limits do not take are told, and the rest goes
+// A request's own numbers that other limits do not take are reported, and the rest goes
 // on.
 func TestNumbersThatDoNotFitAreTold(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ func TestTornLinesArePassedOver(t *testing.T) {
 	}
 }
 
-// What is wrong is told with the line, what was found and what is allowed.
+// What is wrong is reported with the line, what was found and what is allowed.
 func TestBadLinesAreTold(t *testing.T) {
 	t.Parallel()
 	log := string(smallLog(t))
@@ -136,7 +136,7 @@ func TestEndlessLinesAreRefused(t *testing.T) {
 	}
 }
 
-// Compressed logs are known by their content, and one that is cut off is told.
+// Compressed logs are known by their content, and one that is cut off is reported.
 func TestCompressedLogsAreRead(t *testing.T) {
 	t.Parallel()
 	log := smallLog(t)
@@ -243,7 +243,7 @@ func TestGiveBacksOfARequestsOwnNumbers(t *testing.T) {
 	}
 }
 
-// Callers choose domains: what no rule is for is told of the first ones, and of all others
+// Callers choose domains: what no rule is for is reported of the first ones, and of all others
 // together.
 func TestDomainsAreBounded(t *testing.T) {
 	t.Parallel()

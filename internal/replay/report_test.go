@@ -114,7 +114,7 @@ endpoints:
 	}
 }
 
-// Bad tables are told with the line.
+// Bad tables are reported with the line.
 func TestBadTablesAreTold(t *testing.T) {
 	t.Parallel()
 	for log, says := range map[string]string{

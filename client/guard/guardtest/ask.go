@@ -95,12 +95,12 @@ func (s *suite[R, S, H]) asksByTheClientAddress(t *testing.T) {
 			func(i int) []string { return []string{fmt.Sprintf("X-Forwarded-For: 203.0.113.%d", i)} }, nil,
 		},
 		{
-			"a trusted proxy tells the address", s.ClientAddress("part", loopback),
+			"a trusted proxy names the address", s.ClientAddress("part", loopback),
 			func(i int) []string { return []string{fmt.Sprintf("X-Forwarded-For: 203.0.113.%d, 198.51.100.7", i)} },
 			[]string{"X-Forwarded-For: 203.0.113.1, 198.51.100.8"},
 		},
 		{
-			"a trusted proxy tells the address in a second header", s.ClientAddress("part", loopback),
+			"a trusted proxy names the address in a second header", s.ClientAddress("part", loopback),
 			func(i int) []string {
 				return []string{fmt.Sprintf("X-Forwarded-For: 203.0.113.%d", i), "X-Forwarded-For: 198.51.100.7"}
 			},
@@ -225,7 +225,7 @@ func (s *suite[R, S, H]) anEmptyValueIsNotMissing(t *testing.T) {
 	is(t, server.send(t, "X-User: "), s.Allowed)
 }
 
-func (s *suite[R, S, H]) tellsValuesThatAreNotUTF8Apart(t *testing.T) {
+func (s *suite[R, S, H]) distinguishesValuesThatAreNotUTF8(t *testing.T) {
 	values := map[string]string{"one": "a\xff", "other": "a\xfe"}
 	server := s.serve(t, guard.Options[R, S, H]{Descriptors: own(t, s.Func("part", func(r R) (string, bool) {
 		value, ok := values[s.HeaderOf(r, "X-User")]

@@ -148,7 +148,7 @@ func (s *suite[R, S, H]) run(t *testing.T) {
 		{"skips requests", s.skipsRequests},
 		{"requests that lack a value", s.requestsThatLackAValue},
 		{"an empty value is not missing", s.anEmptyValueIsNotMissing},
-		{"tells values that are not UTF-8 apart", s.tellsValuesThatAreNotUTF8Apart},
+		{"distinguishes values that are not UTF-8", s.distinguishesValuesThatAreNotUTF8},
 
 		{"gives back what does not count", s.givesBackWhatDoesNotCount},
 		{"counts what fails", s.countsWhatFails},
@@ -157,8 +157,8 @@ func (s *suite[R, S, H]) run(t *testing.T) {
 		{"holds a slot while the handler runs", s.holdsASlotWhileTheHandlerRuns},
 		{"frees the slot however the handler ends", s.freesTheSlotHoweverTheHandlerEnds},
 
-		{"tells of limits by RateLimit headers", s.tellsOfLimitsByRateLimitHeaders},
-		{"tells of limits by no header", s.tellsOfLimitsByNoHeader},
+		{"shows limits in RateLimit headers", s.showsLimitsInRateLimitHeaders},
+		{"shows limits in no header", s.showsLimitsInNoHeader},
 		{"denies by OnDenied", s.deniesByOnDenied},
 		{"responds by OnError", s.respondsByOnError},
 
@@ -176,7 +176,7 @@ type server[S comparable] struct {
 	entered, goOn chan struct{}
 }
 
-// A request tells the handler by this header to fail, to panic or to wait.
+// This header of a request makes the handler fail, panic or wait.
 const (
 	respondHeader = "X-Respond"
 	respondFailed = "failed"

@@ -30,7 +30,7 @@ func RunHTTP[R, H any](t *testing.T, f Framework[R, int, H], route func(key stri
 			a := Request{Headers: []string{"Host: a.example"}}
 			s.isOneCounter(t, server, [3]Request{a, a, a}, Request{Headers: []string{"Host: b.example"}})
 		}},
-		{"tells headers that are not UTF-8 apart", func(t *testing.T) {
+		{"distinguishes headers that are not UTF-8", func(t *testing.T) {
 			server := s.serve(t, guard.Options[R, int, H]{Descriptors: own(t, s.Header("part", "X-User"))})
 			one := Request{Headers: []string{"X-User: a\xff"}}
 			s.isOneCounter(t, server, [3]Request{one, one, one}, Request{Headers: []string{"X-User: a\xfe"}})

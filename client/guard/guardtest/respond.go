@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/client/guard"
 )
 
-func (s *suite[R, S, H]) tellsOfLimitsByRateLimitHeaders(t *testing.T) {
+func (s *suite[R, S, H]) showsLimitsInRateLimitHeaders(t *testing.T) {
 	server := s.serve(t, guard.Options[R, S, H]{
 		Headers: guard.IETF,
 		Descriptors: []guard.Descriptor[R]{
@@ -27,7 +27,7 @@ func (s *suite[R, S, H]) tellsOfLimitsByRateLimitHeaders(t *testing.T) {
 	has(t, got, "X-Ratelimit-Limit", "")
 }
 
-func (s *suite[R, S, H]) tellsOfLimitsByNoHeader(t *testing.T) {
+func (s *suite[R, S, H]) showsLimitsInNoHeader(t *testing.T) {
 	server := s.serve(t, guard.Options[R, S, H]{
 		Headers:     guard.None,
 		Descriptors: by(guard.Constant[R]("user", t.Name())),
@@ -60,7 +60,7 @@ func (s *suite[R, S, H]) deniesByOnDenied(t *testing.T) {
 }
 
 func (s *suite[R, S, H]) respondsByOnError(t *testing.T) {
-	server := s.serveBy(t, Connect(t, Nobody(t)), guard.Options[R, S, H]{
+	server := s.serveBy(t, Connect(t, UnusedAddress(t)), guard.Options[R, S, H]{
 		Descriptors: by(guard.Constant[R]("user", "x")),
 		OnError: s.Responding(func(v guard.Verdict) (S, string) {
 			if v.Err == nil {
@@ -76,7 +76,7 @@ func (s *suite[R, S, H]) respondsByOnError(t *testing.T) {
 }
 
 func (s *suite[R, S, H]) whenTheDaemonIsAway(t *testing.T) {
-	nobody := Nobody(t)
+	unused := UnusedAddress(t)
 	for _, row := range []struct {
 		name   string
 		choice client.Failure
@@ -94,7 +94,7 @@ func (s *suite[R, S, H]) whenTheDaemonIsAway(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			c := Connect(t, nobody)
+			c := Connect(t, unused)
 			server := s.serveBy(t, c, guard.Options[R, S, H]{Descriptors: by(guard.Constant[R]("user", "x")), OnFailure: row.choice})
 			limit := ""
 			if row.choice.String() == "local" {
@@ -110,9 +110,9 @@ func (s *suite[R, S, H]) whenTheDaemonIsAway(t *testing.T) {
 			}
 		})
 	}
-	t.Run("OnDenied is told that the denial is degraded", func(t *testing.T) {
+	t.Run("OnDenied learns that the denial is degraded", func(t *testing.T) {
 		t.Parallel()
-		server := s.serveBy(t, Connect(t, nobody), guard.Options[R, S, H]{
+		server := s.serveBy(t, Connect(t, unused), guard.Options[R, S, H]{
 			Descriptors: by(guard.Constant[R]("user", "x")),
 			OnFailure:   client.FailDeny(),
 			OnDenied: s.Responding(func(v guard.Verdict) (S, string) {

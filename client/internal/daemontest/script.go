@@ -148,8 +148,8 @@ func Denied(retryAfter time.Duration) *ratelimitv1.TakeResponse {
 	}
 }
 
-// Nobody returns an address on which nothing listens.
-func Nobody(t testing.TB) string {
+// UnusedAddress returns an address on which nothing listens.
+func UnusedAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -258,7 +258,7 @@ func (p *Pool) drop(s *stream) {
 }
 
 // add lets a stream get takes. It returns false if its connection has a stream already or
-// is suspected. Streams on older connections to the same daemon retire: the daemon told
+// is suspected. Streams on older connections to the same daemon retire: the daemon asked
 // the client to leave those.
 func (p *Pool) add(s *stream) (isNew bool) {
 	at := s.place()

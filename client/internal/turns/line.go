@@ -78,7 +78,7 @@ func (l *line) leave(w *waiter) bool {
 	return true
 }
 
-// dismiss removes the waiters whose turn would come too late, and tells them.
+// dismiss removes the waiters whose turn would come too late, and returns an error to them.
 func (l *line) dismiss() {
 	if l.next.IsZero() {
 		return

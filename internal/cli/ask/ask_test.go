@@ -57,7 +57,7 @@ func TestJSONHasALineForEachResult(t *testing.T) {
 	}
 }
 
-// Who asks about a domain that there is not is told so.
+// A question about an unknown domain says so.
 func TestUnknownDomainIsToldOf(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	for args, want := range map[string]string{

@@ -46,7 +46,7 @@ func TestAssignAndUnassign(t *testing.T) {
 }
 
 // What has an end lies on what has none, which is in force again afterwards. Whoever
-// changes what is hidden, or would shorten relief, is told so.
+// changes what is hidden, or would shorten relief, says so.
 func TestReliefLiesOnTheContract(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	const contract, relief = "plan pro, 5,000,000 a month, contract 4711", "until 2255-01-01 6,000,000 a month, relief"
