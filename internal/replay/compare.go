@@ -44,7 +44,11 @@ func (k *Comparison) compare(l *Record, c *decide.Call) {
 		k.Remembered++
 		return
 	}
-	d := differenceOf(&l.Line, c)
+	k.add(l, differenceOf(&l.Line, c))
+}
+
+// add counts a line and its first difference, which is nil if there is none.
+func (k *Comparison) add(l *Record, d *Difference) {
 	if d == nil {
 		k.Equal++
 		return

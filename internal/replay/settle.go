@@ -26,7 +26,7 @@ func (r *Replay) settle(l *Record, recorded *decider) error {
 			return r.refused(l, err)
 		}
 		if phase(p) == after && r.o.Limits == nil {
-			r.compared.compareSettled(l, c)
+			r.compared.add(l, settledDifference(&l.Line, c))
 		}
 	}
 	return nil
@@ -34,16 +34,9 @@ func (r *Replay) settle(l *Record, recorded *decider) error {
 
 // settle settles a line.
 func (s *side) settle(d *decider, l *decisionlog.Line, recorded *decider) (*decide.Call, error) {
-	c, err := d.read(l, recorded)
+	c, err := s.match(d, l, recorded)
 	if err != nil {
 		return nil, err
-	}
-	if err := d.Match(c); err != nil {
-		return nil, err
-	}
-	s.states.now, s.states.clocks = l.At, nil
-	if hasOwnMoments(l) {
-		s.states.clocks = s.clocksOf(c, l)
 	}
 	return c, d.Settle(context.Background(), c)
 }
@@ -54,20 +47,6 @@ func (s *side) unreserve(c *decide.Call, hits []bucket.Hit) error {
 		hits[i].Cost = -hits[i].Cost
 	}
 	return s.states.Settle(context.Background(), c.StoreID(), hits, make([]bucket.Settled, len(hits)))
-}
-
-// compareSettled compares a settlement with what was made of it.
-func (k *Comparison) compareSettled(l *Record, c *decide.Call) {
-	d := settledDifference(&l.Line, c)
-	if d == nil {
-		k.Equal++
-		return
-	}
-	k.Different++
-	if len(k.First) < maxDifferences {
-		d.Log, d.Line = l.Log, l.Number
-		k.First = append(k.First, *d)
-	}
 }
 
 // settledDifference returns the first difference, or nil.

@@ -93,22 +93,31 @@ func (s *side) of(l *decisionlog.Line) *decider {
 
 // decide decides a line. The call is valid until the next one.
 func (s *side) decide(d *decider, l *decisionlog.Line, recorded *decider) (*decide.Call, error) {
-	c, err := d.read(l, recorded)
+	c, err := s.match(d, l, recorded)
 	if err != nil {
 		return nil, err
-	}
-	s.states.now, s.states.clocks = l.At, nil
-	if hasOwnMoments(l) {
-		if err := d.Match(c); err != nil {
-			return nil, err
-		}
-		s.states.clocks = s.clocksOf(c, l)
 	}
 	if err := d.Decide(context.Background(), c); err != nil {
 		return nil, err
 	}
 	if c.Denied && l.Kind == decisionlog.Decided && l.Result == decisionlog.Allowed {
 		s.refused.add(c, l)
+	}
+	return c, nil
+}
+
+// match turns a line into a call with its hits, and sets the clocks to those of the line.
+func (s *side) match(d *decider, l *decisionlog.Line, recorded *decider) (*decide.Call, error) {
+	c, err := d.read(l, recorded)
+	if err != nil {
+		return nil, err
+	}
+	s.states.now, s.states.clocks = l.At, nil
+	if err := d.Match(c); err != nil {
+		return nil, err
+	}
+	if hasOwnMoments(l) {
+		s.states.clocks = s.clocksOf(c, l)
 	}
 	return c, nil
 }
@@ -346,16 +355,9 @@ func recordedLimit(d *decisionlog.Descriptor, o *decide.Outcome, j int) *decisio
 
 // giveBack gives back what a line says was given back, of takes that this side allowed.
 func (s *side) giveBack(d *decider, l *decisionlog.Line, recorded *decider) error {
-	c, err := d.read(l, recorded)
+	c, err := s.match(d, l, recorded)
 	if err != nil {
 		return err
-	}
-	if err := d.Match(c); err != nil {
-		return err
-	}
-	s.states.now, s.states.clocks = l.At, nil
-	if hasOwnMoments(l) {
-		s.states.clocks = s.clocksOf(c, l)
 	}
 	var hits []bucket.Hit
 	var decisions []bucket.Decision
