@@ -21,7 +21,7 @@ type subjects struct {
 // maxText is the maximum average length of the texts of all subjects, in bytes.
 const maxText = 200
 
-// subject is what a subject of a rule got. It takes about 50 bytes unless it is followed.
+// subject is what a subject of a rule got. It takes up to 60 bytes unless it is followed.
 type subject struct {
 	fate fate
 	// denials is nil for a subject that is not followed: it never was denied, or there was
