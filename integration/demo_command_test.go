@@ -14,9 +14,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
-// startDemoCommand starts ratelimitd demo, waits until it has told all, and returns what
+// startDemoCommand starts ratelimitd demo, waits until it has printed everything, and returns what
 // it printed. Its temporary folder is in tmp.
-func startDemoCommand(t *testing.T, tmp string, args ...string) (d *daemon, told string) {
+func startDemoCommand(t *testing.T, tmp string, args ...string) (d *daemon, printed string) {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"demo"}, args...)...)
 	// A demo is the same whatever the daemon's environment is here.
@@ -40,20 +40,20 @@ func wantEmpty(t *testing.T, dir string) {
 func TestDemoDeniesAndSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()
-	d, told := startDemoCommand(t, tmp, anyPorts...)
+	d, printed := startDemoCommand(t, tmp, anyPorts...)
 	for _, want := range []string{
 		`\nThe rule user of the domain api limits each user \(api\.yaml:\d+\): 10 at once, then one every 6s\.\n`,
 		`\n   1  user=alice  allowed, 9 left\n`,
 		`\n  \d\d  user=alice  DENIED by the rule user; try again in \ds\n`,
 		`\n   1  user=bob  allowed, 9 left\n`,
 	} {
-		if !regexp.MustCompile(want).MatchString(told) {
-			t.Errorf("the demo does not say %s:\n%s", want, told)
+		if !regexp.MustCompile(want).MatchString(printed) {
+			t.Errorf("the demo does not say %s:\n%s", want, printed)
 		}
 	}
 
 	var commands []string
-	for _, line := range strings.Split(told, "\n") {
+	for _, line := range strings.Split(printed, "\n") {
 		if regexp.MustCompile(`^  (\S*ratelimitd|curl|export) `).MatchString(line) {
 			commands = append(commands, line)
 		}
@@ -112,20 +112,20 @@ func TestDemoKeepsItsFolder(t *testing.T) {
 	t.Parallel()
 	tmp, dir := t.TempDir(), filepath.Join(t.TempDir(), "demo")
 	args := append([]string{"--dir", dir}, anyPorts...)
-	d, told := startDemoCommand(t, tmp, args...)
+	d, printed := startDemoCommand(t, tmp, args...)
 	token := readFile(t, filepath.Join(dir, "token"))
 	api := filepath.Join(dir, "limits", "api.yaml")
 	write(t, filepath.Dir(api), "api.yaml", with(t, readFile(t, api), "requests: 10", "requests: 3"))
-	_, address, _ := strings.Cut(told, "gRPC on ")
+	_, address, _ := strings.Cut(printed, "gRPC on ")
 	address, _, _ = strings.Cut(address, ",")
 	asynctest.Eventually(t, "an edited file is in force", func() bool {
 		out, _, _ := command(t, "query", "--address", address, "--domain", "api", "--peek", "user=erin")
 		return strings.Contains(out, "3 at once")
 	})
 	d.stop(syscall.SIGTERM)
-	_, told = startDemoCommand(t, tmp, args...)
-	if !strings.Contains(told, "   1  user=alice  allowed, 2 left\n") {
-		t.Errorf("the next demo has other limits:\n%s", told)
+	_, printed = startDemoCommand(t, tmp, args...)
+	if !strings.Contains(printed, "   1  user=alice  allowed, 2 left\n") {
+		t.Errorf("the next demo has other limits:\n%s", printed)
 	}
 	if after := readFile(t, filepath.Join(dir, "token")); after != token {
 		t.Error("the next demo has another token")
@@ -151,14 +151,14 @@ func TestDemoFindsFreePorts(t *testing.T) {
 		}
 	}
 	tmp := t.TempDir()
-	_, told := startDemoCommand(t, tmp)
+	_, printed := startDemoCommand(t, tmp)
 	for port, name := range map[string]string{"8081": "gRPC", "8080": "HTTP", "6070": "admin"} {
-		if want := fmt.Sprintf("127.0.0.1:%s is taken: the %s port is another.\n", port, name); !strings.Contains(told, want) {
-			t.Errorf("the demo does not say %q:\n%s", want, told)
+		if want := fmt.Sprintf("127.0.0.1:%s is taken: the %s port is another.\n", port, name); !strings.Contains(printed, want) {
+			t.Errorf("the demo does not say %q:\n%s", want, printed)
 		}
 	}
-	if !regexp.MustCompile(`ratelimitd query --address 127\.0\.0\.1:\d+ --domain api`).MatchString(told) {
-		t.Errorf("the demo's commands do not say which port:\n%s", told)
+	if !regexp.MustCompile(`ratelimitd query --address 127\.0\.0\.1:\d+ --domain api`).MatchString(printed) {
+		t.Errorf("the demo's commands do not say which port:\n%s", printed)
 	}
 }
 

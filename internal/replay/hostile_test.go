@@ -166,7 +166,7 @@ func TestCompressedLogsAreRead(t *testing.T) {
 }
 
 // Lines that are out of order within the window are put in order, and others are
-// told.
+// reported.
 func TestLinesArePutInOrder(t *testing.T) {
 	t.Parallel()
 	lines := bytes.SplitAfter(randomTrace(t, 3, 2000).log, []byte("\n"))
@@ -183,13 +183,13 @@ func TestLinesArePutInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
-	r, err := replay.New(replay.Options{Warn: func(s string) { told = append(told, s) }})
+	var late []string
+	r, err := replay.New(replay.Options{Warn: func(s string) { late = append(late, s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Run(l); err != nil || len(told) == 0 || !strings.Contains(told[0], "longer --window") || len(told) > 10 {
-		t.Errorf("%v, %q", err, told)
+	if err := r.Run(l); err != nil || len(late) == 0 || !strings.Contains(late[0], "longer --window") || len(late) > 10 {
+		t.Errorf("%v, %q", err, late)
 	}
 }
 
