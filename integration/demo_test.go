@@ -73,7 +73,7 @@ func startDemo(t testing.TB) *demo {
 	}
 	write(t, limits, "batch.yaml", strings.Replace(string(text), "requests: 500", "requests: 400", 1))
 	d.prometheus.wantValue(`sum(ratelimitd_limits_reloads_total{result="success"})`, "5")
-	redis.Stop()
+	redis.Kill()
 	d.load(1)
 	d.prometheus.wantValue(`sum(ratelimitd_degraded_answers_total) > bool 0`, "1")
 	redis.Restart()

@@ -112,7 +112,7 @@ func launchAway(t testing.TB, mode string, args ...string) (f *faulty, server *r
 // launchBefore stops a Redis and launches a daemon for it.
 func launchBefore(t testing.TB, server *redistest.Server, mode string, args ...string) *faulty {
 	t.Helper()
-	server.Stop()
+	server.Kill()
 	f := newFaulty(t, mode, server, args...)
 	grpc, http, admin := freeAddress(t), freeAddress(t), freeAddress(t)
 	f.daemon = launch(t, nil, append(f.flags, "--grpc-address", grpc, "--http-address", http, "--admin-address", admin)...)

@@ -96,7 +96,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		t.Errorf("a wrong password gives the exit code %d and the log\n%s", code, log)
 	}
 
-	server.Stop()
+	server.Kill()
 	file := write(t, dir, "password", "hunter3\n")
 	d := launch(t, nil, append(redisFlags("single", server.Addr()), "--limits-path", dir, "--log-level", "debug", "--redis-password-file", file)...)
 	d.waitForLog("the store does not answer")

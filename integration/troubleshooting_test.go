@@ -23,7 +23,7 @@ func TestTroubleshootingAsDocumented(t *testing.T) {
 	redis, log := redistest.Start(t), filepath.Join(t.TempDir(), "decisions.jsonl")
 	d := start(t, steeredBy(t, "../deploy/limits", "--store", "redis", "--redis-addresses", redis.Addr(), "--redis-timeout", "10s",
 		"--top-subjects", "all", "--decisions-path", log)...)
-	redis.Stop()
+	redis.Kill()
 	d.ask("api", 1, "user=dora")
 	redis.Restart()
 	asynctest.Eventually(t, "Redis decides again", func() bool {

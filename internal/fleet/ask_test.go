@@ -169,7 +169,7 @@ func TestLineSurvivesARestart(t *testing.T) {
 	if answers, _, _ := asked(t, one, []byte("?")); len(answers) != 1 {
 		t.Error("nobody answers")
 	}
-	server.Stop()
+	server.Kill()
 	if _, _, err := asked(t, one, []byte("?")); err == nil {
 		t.Error("without Redis all are asked")
 	}

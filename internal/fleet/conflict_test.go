@@ -142,7 +142,7 @@ func TestConflictStaysWhileRedisIsAway(t *testing.T) {
 	if f.SignIn(context.Background()) == nil {
 		t.Fatal("no conflict")
 	}
-	server.Stop()
+	server.Kill()
 	if err := f.SignIn(context.Background()); err == nil || f.Conflict() == nil || f.Conflict() == err {
 		t.Errorf("the sign-in gives %v, the conflict is %v", err, f.Conflict())
 	}

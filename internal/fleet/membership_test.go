@@ -121,7 +121,7 @@ func TestRegisterSurvivesARestart(t *testing.T) {
 	defer run(one)()
 	defer run(two)()
 	asynctest.Eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
-	server.Stop()
+	server.Kill()
 	asynctest.Eventually(t, "the failure is logged", func() bool { return strings.Contains(text.String(), "could not sign in") })
 	if one.Size() != 2 || one.Conflict() != nil {
 		t.Errorf("while Redis is away: %d daemons, conflict %v", one.Size(), one.Conflict())
@@ -147,7 +147,7 @@ func TestLostRegisterFillsAgain(t *testing.T) {
 	signIn(t, two)
 	signIn(t, one)
 	for range 3 {
-		server.Stop()
+		server.Kill()
 		if one.SignIn(context.Background()) == nil {
 			t.Error("a sign-in succeeds without Redis")
 		}

@@ -84,7 +84,7 @@ func TestMembersKnowWhetherRulesDiffer(t *testing.T) {
 			t.Errorf("%q beside aaa differ: %t", rules, got)
 		}
 	}
-	server.Stop()
+	server.Kill()
 	_ = one.SignIn(t.Context())
 	if !one.HasDifferentRules() || one.Size() != 3 {
 		t.Errorf("without Redis the last known are forgotten: %t, %d daemons", one.HasDifferentRules(), one.Size())

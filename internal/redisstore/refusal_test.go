@@ -268,7 +268,7 @@ func TestPassingTroubleIsNoRefusal(t *testing.T) {
 func TestPingTellsARefusal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "right-secret")
-	server.Stop()
+	server.Kill()
 	s := open(t, options(redisconn.Single, server.Addr()))
 	if err := s.Ping(context.Background()); err == nil || errors.Is(err, bucket.ErrRefused) {
 		t.Errorf("without a server a ping gives %v", err)

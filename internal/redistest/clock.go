@@ -31,7 +31,7 @@ type Clock struct {
 // right at first. Without gcc the test is skipped, or fails in CI.
 func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	clock := &Clock{t: t}
 	p, err := startRetrying(ctx, func(p *process) error {

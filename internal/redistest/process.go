@@ -7,16 +7,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
+
+// Ports lie below the range that the kernel picks clients' ports from (32768
+// up on Linux), so that no connection takes the port of a server that is down
+// for a while, and none that is dialed in a loop connects to itself.
+const (
+	minPort = 10000
+	maxPort = 19999
+	// busOffset is how far above its port a cluster node's bus port lies.
+	busOffset = 10000
+)
+
+// reservePort finds a port that is free, and whose bus port is free too. As long as its
+// UDP port is bound, no other test process gets it from here. A stranger may still take
+// it: who starts a server must be ready to try another.
+func reservePort() (port int, release func(), err error) {
+	for range 1000 {
+		port := minPort + rand.IntN(maxPort-minPort+1)
+		lock, err := net.ListenPacket("udp4", loopback(port))
+		if err != nil {
+			continue
+		}
+		if bindable(port) && bindable(port+busOffset) {
+			return port, func() { lock.Close() }, nil
+		}
+		lock.Close()
+	}
+	return 0, nil, fmt.Errorf("no free port between %d and %d", minPort, maxPort)
+}
+
+func bindable(port int) bool {
+	l, err := net.Listen("tcp4", loopback(port))
+	return err == nil && l.Close() == nil
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// FreePort returns a TCP port on 127.0.0.1 that nothing listens on, and that
+// no other test gets from this package before t ends. It lies below the ports
+// that outgoing connections get.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	port, release, err := reservePort()
+	check(t, err)
+	t.Cleanup(release)
+	return port
+}
 
 // errBind means that a server ended because someone else has its port.
 var errBind = errors.New("the port is taken")
@@ -28,21 +77,13 @@ type process struct {
 	args     []string
 	env      []string // beside this process's own
 	port     int
+	release  func() // of the port
 	dir      string
 	password string // of the default user, "" for none
 
 	cmd *exec.Cmd
 	// exited is closed when cmd has been waited for.
 	exited chan struct{}
-}
-
-// lookRedis finds redis-server on PATH.
-func lookRedis() (string, error) {
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		return "", fmt.Errorf("redis-server on PATH is %w", errUnavailable)
-	}
-	return bin, nil
 }
 
 // startProcess starts a redis-server with args after the usual ones, and
@@ -77,9 +118,9 @@ func (p *process) serve(args []string) {
 // startRetrying starts a process that configure has given its arguments, on
 // one port after the other until nobody else has it.
 func startRetrying(ctx context.Context, configure func(*process) error) (*process, error) {
-	bin, err := lookRedis()
+	bin, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redis-server on PATH is %w", errUnavailable)
 	}
 	for {
 		p := &process{bin: bin}
@@ -99,11 +140,11 @@ func startRetrying(ctx context.Context, configure func(*process) error) (*proces
 }
 
 func (p *process) prepare(configure func(*process) error) (err error) {
-	if p.port, err = reservePort(); err != nil {
+	if p.port, p.release, err = reservePort(); err != nil {
 		return err
 	}
-	if p.dir, err = newDir(); err != nil {
-		return err
+	if p.dir, err = os.MkdirTemp("", "redistest-*"); err != nil {
+		return fmt.Errorf("make a server's directory: %w", err)
 	}
 	return configure(p)
 }
@@ -124,7 +165,8 @@ func (p *process) start(ctx context.Context) error {
 	cmd := exec.Command(p.bin, p.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, out, out
 	cmd.Env = append(os.Environ(), p.env...)
-	if err := spawn(cmd); err != nil {
+	cmd.SysProcAttr = dieWithParent
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.bin, err)
 	}
 	exited := make(chan struct{})
@@ -156,9 +198,12 @@ func (p *process) waitReady(ctx context.Context) error {
 			return err
 		default:
 		}
-		if err := knock(ctx, p.addr()); err != nil {
+		// A client that could not dial waits for a second.
+		conn, err := net.Dial("tcp", p.addr())
+		if err != nil {
 			return err
 		}
+		conn.Close()
 		info, err := c.Info(ctx, "server").Result()
 		if err != nil {
 			return err
@@ -197,37 +242,11 @@ func (p *process) running() bool {
 	}
 }
 
-func (p *process) signal(sig syscall.Signal) error {
-	if !p.running() {
-		return errors.New("redis-server is not running")
-	}
-	return p.cmd.Process.Signal(sig)
-}
-
 // kill ends the process if it runs, paused or not, and waits for its end.
 func (p *process) kill() {
 	if p.running() {
 		_ = p.cmd.Process.Kill()
 		<-p.exited
-	}
-}
-
-// terminate ends the process if it runs as an operator would, and waits.
-func (p *process) terminate(ctx context.Context) error {
-	if !p.running() {
-		return nil
-	}
-	// A paused process sees the signal when it goes on.
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-		if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return err
-		}
-	}
-	select {
-	case <-p.exited:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the end of redis-server: %w", ctx.Err())
 	}
 }
 
@@ -253,7 +272,51 @@ func (p *process) discard() {
 	if p.dir != "" {
 		_ = os.RemoveAll(p.dir)
 	}
-	if p.port != 0 {
-		releasePort(p.port)
+	if p.release != nil {
+		p.release()
 	}
+}
+
+// pollEvery is the pause between two looks at a state that is waited for.
+const pollEvery = 10 * time.Millisecond
+
+// dial returns a client that retries nothing, so that errors come at once.
+func dial(addr, password string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr:                     addr,
+		Password:                 password,
+		PoolSize:                 1,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		DialTimeout:              10 * time.Second,
+		ReadTimeout:              10 * time.Second,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// until calls state until it returns nil. If ctx ends first, until returns the last
+// error of state.
+func until(ctx context.Context, what string, state func(context.Context) error) error {
+	for {
+		err := state(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w (last: %w)", what, context.Cause(ctx), err)
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// infoField returns the value of a field in a reply to INFO or CLUSTER INFO.
+func infoField(info, field string) string {
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
+			return v
+		}
+	}
+	return ""
 }

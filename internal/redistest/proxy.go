@@ -30,10 +30,9 @@ type Proxy struct {
 
 // faults are the faults that a Proxy makes. The zero faults are none.
 type faults struct {
-	delay time.Duration // of each reply
-	hold  []byte        // replies to requests with this text are held; nil for none
-	cut   *cut
-	drop  bool
+	hold []byte // replies to requests with this text are held; nil for none
+	cut  *cut
+	drop bool
 }
 
 // cut is the order to cut a connection, by a reset or by an end of file.
@@ -60,27 +59,20 @@ type link struct {
 // test.
 func StartProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
-	port, err := reservePort()
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	port, release, err := reservePort()
+	check(t, err)
 	p := &Proxy{server: addr, port: port, links: make(map[*link]struct{}), healed: make(chan struct{})}
 	t.Cleanup(func() {
 		p.Refuse()
 		p.pumps.Wait()
-		releasePort(port)
+		release()
 	})
-	if err := p.listen(); err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	check(t, p.listen())
 	return p
 }
 
 // Addr returns where the proxy listens, host:port, always the same.
 func (p *Proxy) Addr() string { return loopback(p.port) }
-
-// Delay delivers each reply only after d.
-func (p *Proxy) Delay(d time.Duration) { p.set(func(f *faults) { f.delay = d }) }
 
 // Hold forwards requests, and holds the replies to those with text until Heal. The
 // empty text is in all requests.
@@ -137,9 +129,7 @@ func (p *Proxy) Heal(t testing.TB) {
 	if !refuses {
 		return
 	}
-	if err := p.listen(); err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	check(t, p.listen())
 }
 
 // Connections returns how many clients are connected.
@@ -165,7 +155,7 @@ func (p *Proxy) now() (faults, chan struct{}) {
 // listen tries again while another process has the port for a moment.
 func (p *Proxy) listen() error {
 	var err error
-	for deadline := time.Now().Add(waitDeadline); time.Now().Before(deadline); time.Sleep(pollEvery) {
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		var l net.Listener
 		if l, err = net.Listen("tcp", p.Addr()); err == nil {
 			p.mu.Lock()
@@ -274,25 +264,9 @@ func (l *link) reply([]byte) bool {
 		close(cut.done)
 		return false
 	}
-	if hold {
-		return l.keep(healed)
-	}
-	f, healed := l.proxy.now()
-	if f.delay == 0 {
+	if !hold {
 		return true
 	}
-	select {
-	case <-time.After(f.delay):
-	case <-healed:
-	case <-l.closed:
-		return false
-	}
-	return true
-}
-
-// keep holds a reply until healed. It reports false if the link was closed
-// meanwhile.
-func (l *link) keep(healed <-chan struct{}) bool {
 	l.proxy.count(1)
 	defer l.proxy.count(-1)
 	select {

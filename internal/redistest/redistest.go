@@ -5,31 +5,25 @@
 // [Single] and [Cluster] return the addresses of servers that all tests of a
 // process share; they are started at the first use. Tests must pick random key
 // prefixes and must not flush. [Start], [StartCluster] and [StartSentinel] start
-// servers of a test's own, to stop, kill or pause, and [StartWithClock] one whose
-// clock the test steps. [StartProxy] makes the faults of a network, and [Forward]
-// puts a listener of the test's own before a server.
+// servers of a test's own, to kill or pause, and [StartWithClock] one whose clock
+// the test steps. [StartProxy] makes the faults of a network, and [Forward] puts a
+// listener of the test's own before a server.
 //
-// The shared servers come from the first of these ways that works:
+// The shared servers come from the first of these that has them:
 //
-//   - REDIS_ADDRS, a comma-separated list of servers that run already. Cluster
-//     returns the cluster nodes in it, and Single the first other server. If the
-//     list has only one kind, the other kind comes from the next way. A server
-//     that does not answer is a failure.
-//   - Docker, through testcontainers-go: a local image redis:7 or redis:8, else
-//     an image made of the redis-server on PATH, else redis:7-alpine pulled.
-//     The engine must run on this machine, as ports are published on loopback.
-//   - redis-server on PATH. A test's own servers always come from there.
+//   - REDIS_ADDRS, a comma-separated list of servers that run already, cluster
+//     nodes and others;
+//   - Docker, for the single server;
+//   - redis-server on PATH, where a test's own servers always come from.
 //
-// RATELIMITD_TEST_REDIS=docker or =path forces one way. If no way works, the test
-// is skipped; with CI set it fails.
+// If there is none, the test is skipped; with CI set it fails.
 //
 // A package that uses the shared servers has
 //
 //	func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 //
 // which stops them. When a test binary dies before that, the kernel ends its
-// processes (on Linux), and the next test that starts a Redis removes its
-// containers and directories.
+// processes (on Linux).
 //
 // Nothing is persisted, and all servers listen on loopback alone.
 package redistest
@@ -46,65 +40,23 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// envAddrs names servers that run already.
-	envAddrs = "REDIS_ADDRS"
-	// envWay forces a way: wayDocker or wayPath.
-	envWay = "RATELIMITD_TEST_REDIS"
+// startTimeout bounds each start, and each wait of a test's own servers. It allows for a
+// busy machine, and for an image that is pulled.
+const startTimeout = 2 * time.Minute
 
-	wayAddrs  = "addrs"
-	wayDocker = "docker"
-	wayPath   = "path"
-
-	// startDeadline bounds the start of one shared Redis by one way. It
-	// allows for an image that is built or pulled and for a busy machine.
-	startDeadline = 2 * time.Minute
-
-	// sharedMasters is how many masters the shared cluster has.
-	sharedMasters = 3
-)
-
-// kind is which of the two shared things is wanted.
-type kind int
-
-const (
-	kindSingle kind = iota
-	kindCluster
-)
-
-func (k kind) String() string {
-	if k == kindCluster {
-		return "cluster"
-	}
-	return "single server"
-}
-
-// source is a running Redis: where it listens, where it came from, and how to
-// end it.
-type source struct {
-	addrs []string
-	from  string
-	stop  func()
-}
-
-// errUnavailable means that this machine lacks a way, as opposed to a way that was
-// tried and failed.
+// errUnavailable means that this machine lacks what is needed.
 var errUnavailable = errors.New("not available")
 
-// shared is one lazily started Redis of the process.
-type shared struct {
-	once sync.Once
-	src  source
-	took time.Duration
-	err  error
-}
+var (
+	single  = sync.OnceValues(func() ([]string, error) { return open(1) })
+	cluster = sync.OnceValues(func() ([]string, error) { return open(masters) })
+)
 
-var sharedRedis [2]shared // by kind
-
-// stops ends what was started for the process. Its lock orders the start of
-// one kind against that of the other.
+// stops end what was started for the process.
 var stops struct {
 	sync.Mutex
 	funcs []func()
@@ -114,71 +66,96 @@ var stops struct {
 // this process share.
 func Single(t testing.TB) string {
 	t.Helper()
-	return get(t, kindSingle)[0]
+	addrs, err := single()
+	check(t, err)
+	return addrs[0]
 }
 
 // Cluster returns the addresses of a cluster of three masters that the tests of
 // this process share.
 func Cluster(t testing.TB) []string {
 	t.Helper()
-	return get(t, kindCluster)
+	addrs, err := cluster()
+	check(t, err)
+	return append([]string(nil), addrs...)
 }
 
 // Run runs the tests of m, stops the shared servers and returns the exit code. Tests with
 // a Redis wait more than they compute, so at least six run at a time unless the command
 // line says otherwise.
 func Run(m *testing.M) int {
-	defer stopShared()
+	defer func() {
+		for _, stop := range stops.funcs {
+			stop()
+		}
+	}()
 	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err) // package testing has the flag
 	}
 	return m.Run()
 }
 
-func stopShared() {
+func stopAtTheEnd(stop func()) {
 	stops.Lock()
 	defer stops.Unlock()
-	for _, stop := range stops.funcs {
-		stop()
-	}
-	stops.funcs = nil
+	stops.funcs = append(stops.funcs, stop)
 }
 
-func get(t testing.TB, k kind) []string {
-	t.Helper()
-	s := &sharedRedis[k]
-	s.once.Do(func() {
-		begin := time.Now()
-		s.src, s.err = open(k, os.Getenv(envWay), os.Getenv(envAddrs))
-		s.took = time.Since(begin)
-		if s.err == nil && s.src.stop != nil {
-			stops.Lock()
-			stops.funcs = append(stops.funcs, s.src.stop)
-			stops.Unlock()
-		}
-		if s.err == nil {
-			t.Logf("redistest: %s at %s from %s, in %v",
-				k, strings.Join(s.src.addrs, ","), s.src.from, s.took.Round(time.Millisecond))
-		}
-	})
-	if errors.Is(s.err, errUnavailable) {
-		missing(t, s.err)
+// open returns the addresses of shared servers: one, or the nodes of a cluster.
+func open(n int) ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	addrs, err := fromEnvironment(ctx, n > 1)
+	if addrs != nil || err != nil {
+		return addrs, err
 	}
-	if s.err != nil {
-		t.Fatalf("redistest: %s: %v", k, s.err)
+	if n == 1 {
+		if addr, stop, err := startContainer(ctx); err == nil {
+			stopAtTheEnd(stop)
+			return []string{addr}, nil
+		}
 	}
-	return append([]string(nil), s.src.addrs...)
+	ps, err := startAll(ctx, n, 0)
+	if err != nil {
+		return nil, err
+	}
+	stopAtTheEnd(func() { discardAll(ps) })
+	return addrsOf(ps), nil
 }
 
-// missing ends a test that lacks Redis or a tool: the test is skipped on a
-// developer's machine and fails in CI.
-func missing(t testing.TB, err error) {
+// fromEnvironment returns the servers in REDIS_ADDRS that are nodes of a cluster, or those
+// that are not.
+func fromEnvironment(ctx context.Context, nodes bool) (addrs []string, err error) {
+	for addr := range strings.SplitSeq(os.Getenv("REDIS_ADDRS"), ",") {
+		if addr = strings.TrimSpace(addr); addr == "" {
+			continue
+		}
+		c := dial(addr, "")
+		defer c.Close()
+		info, err := c.Info(ctx, "cluster").Result()
+		if err != nil {
+			return nil, fmt.Errorf("REDIS_ADDRS: INFO of %s: %w", addr, err)
+		}
+		if nodes == (infoField(info, "cluster_enabled") == "1") {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, nil
+}
+
+// check ends the test if a server could not be started: where this machine lacks what is
+// needed, it is skipped on a developer's machine and fails in CI.
+func check(t testing.TB, err error) {
 	t.Helper()
-	const hint = "the tests need Redis 7 (apt-get install redis-server, or set " + envAddrs + ") and gcc"
-	if InCI() {
+	const hint = "the tests need Redis 7 (apt-get install redis-server, or set REDIS_ADDRS) and gcc"
+	switch {
+	case errors.Is(err, errUnavailable) && !InCI():
+		t.Skipf("redistest: %v; %s", err, hint)
+	case errors.Is(err, errUnavailable):
 		t.Fatalf("redistest: %v; %s", err, hint)
+	case err != nil:
+		t.Fatalf("redistest: %v", err)
 	}
-	t.Skipf("redistest: %v; %s", err, hint)
 }
 
 // InCI reports whether the tests run in CI, where nothing may be missing.
@@ -190,47 +167,29 @@ func InCI() bool {
 	return true
 }
 
-// open gives a Redis of kind k by the first way that can, or by the forced one.
-func open(k kind, forced, addrs string) (source, error) {
-	if forced != "" {
-		src, err := openBy(forced, k, addrs)
-		if err != nil {
-			// Not wrapped, since a forced way must not be skipped.
-			return source{}, fmt.Errorf("%s=%s: %v", envWay, forced, err)
-		}
-		return src, nil
-	}
-	var reasons []string
-	var failed string
-	for _, way := range []string{wayAddrs, wayDocker, wayPath} {
-		src, err := openBy(way, k, addrs)
-		if err == nil {
-			src.from += failed
-			return src, nil
-		}
-		if !errors.Is(err, errUnavailable) {
-			if way != wayDocker {
-				return source{}, err
-			}
-			// An engine may answer and still be of no use, without an image or
-			// a network. Its error is logged with the way that worked.
-			failed = fmt.Sprintf(" (Docker failed: %v)", err)
-		}
-		reasons = append(reasons, err.Error())
-	}
-	return source{}, fmt.Errorf("%w: %s", errUnavailable, strings.Join(reasons, "; "))
+// Client returns a client of the server at addr, which the end of the test
+// closes.
+func Client(t testing.TB, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
-func openBy(way string, k kind, addrs string) (source, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startDeadline)
-	defer cancel()
-	switch way {
-	case wayAddrs:
-		return openAddrs(ctx, k, addrs)
-	case wayDocker:
-		return openDocker(ctx, k)
-	case wayPath:
-		return openPath(ctx, k)
+// Keys returns the keys of a prefix with how long each has to live.
+func Keys(t testing.TB, c *redis.Client, prefix string) map[string]time.Duration {
+	t.Helper()
+	ctx := context.Background()
+	keys := make(map[string]time.Duration)
+	scan := c.Scan(ctx, 0, prefix+"*", 1000).Iterator()
+	for scan.Next(ctx) {
+		ttl, err := c.PTTL(ctx, scan.Val()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[scan.Val()] = ttl
 	}
-	return source{}, fmt.Errorf("unknown way: want %s or %s", wayDocker, wayPath)
+	if err := scan.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return keys
 }

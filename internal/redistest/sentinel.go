@@ -23,11 +23,11 @@ const sentinels = 3
 // It returns when the sentinels know of each other and could fail over.
 func StartSentinel(t testing.TB, name string) (addrs []string, master, replica *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	master = Start(t)
 	replica = Start(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(master.p.port))
-	check(t, waitSynced(ctx, replica.p))
+	check(t, until(ctx, "wait for the replica", replica.p.isInStep))
 	var ps []*process
 	for range sentinels {
 		p, err := startSentinel(ctx, name, master.p.port)
@@ -52,14 +52,6 @@ sentinel monitor %s 127.0.0.1 %d %d
 sentinel down-after-milliseconds %[3]s 2000
 sentinel failover-timeout %[3]s 3000
 `, p.port, p.dir, name, masterPort, sentinels/2+1), 0o600)
-	})
-}
-
-func waitSynced(ctx context.Context, p *process) error {
-	c := p.client()
-	defer c.Close()
-	return until(ctx, "wait for the replica", func(ctx context.Context) error {
-		return synced(ctx, c)
 	})
 }
 

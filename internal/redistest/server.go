@@ -4,15 +4,10 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"os"
 	"syscall"
 	"testing"
-	"time"
 )
-
-// waitDeadline bounds the waits of a test's own servers.
-const waitDeadline = time.Minute
 
 // Server is a redis-server process of a test's own. Its methods end the test
 // when they fail, so they belong in the test's goroutine.
@@ -26,22 +21,11 @@ type Server struct {
 // fails, where there is none.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	p, err := startProcess(ctx, args...)
 	check(t, err)
 	return newServer(t, p)
-}
-
-// check ends the test if a start failed.
-func check(t testing.TB, err error) {
-	t.Helper()
-	if errors.Is(err, errUnavailable) {
-		missing(t, err)
-	}
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
 }
 
 // newServer hands a process to the test, which ends it.
@@ -59,15 +43,6 @@ func newServer(t testing.TB, p *process) *Server {
 // Addr returns the server's address, host:port, the same while it is down.
 func (s *Server) Addr() string { return s.p.addr() }
 
-// Stop ends the server by SIGTERM and waits for its end. It does nothing when
-// the server is down.
-func (s *Server) Stop() {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), waitDeadline)
-	defer cancel()
-	check(s.t, s.p.terminate(ctx))
-}
-
 // Kill ends the server by SIGKILL and waits for its end. It does nothing when
 // the server is down.
 func (s *Server) Kill() { s.p.kill() }
@@ -76,22 +51,22 @@ func (s *Server) Kill() { s.p.kill() }
 // new ones, but nothing answers.
 func (s *Server) Pause() {
 	s.t.Helper()
-	check(s.t, s.p.signal(syscall.SIGSTOP))
+	check(s.t, s.p.cmd.Process.Signal(syscall.SIGSTOP))
 }
 
 // Resume undoes Pause.
 func (s *Server) Resume() {
 	s.t.Helper()
-	check(s.t, s.p.signal(syscall.SIGCONT))
+	check(s.t, s.p.cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// Restart starts the server again on its port, after stopping it if it runs,
+// Restart starts the server again on its port, after killing it if it runs,
 // and returns when it answers. Its data are lost; a cluster node knows its
 // cluster.
 func (s *Server) Restart() {
 	s.t.Helper()
-	s.Stop()
-	ctx, cancel := context.WithTimeout(s.t.Context(), waitDeadline)
+	s.Kill()
+	ctx, cancel := context.WithTimeout(s.t.Context(), startTimeout)
 	defer cancel()
 	check(s.t, s.p.restart(ctx))
 }

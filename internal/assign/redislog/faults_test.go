@@ -148,7 +148,7 @@ func TestTableStaysWhileRedisIsAway(t *testing.T) {
 	var log asynctest.Buffer
 	d := startLoaded(t, c, redislog.Options{Log: textLog(&log), Every: often})
 	assigntest.Apply(t, d, plans(10, "p")...)
-	server.Stop()
+	server.Kill()
 	asynctest.Eventually(t, "the failure is logged", func() bool { return log.Count("cannot be followed") == 1 })
 	results, err := d.Apply(t.Context(), []assign.Change{plan("1", "q")})
 	if err == nil || results[0].Outcome != assign.Failed || !results[0].Passes || !errors.Is(results[0].Err, assign.ErrNothingChanged) || d.Table().Len() != 10 {

@@ -162,7 +162,7 @@ func TestSnapshotHoldsWhileRedisIsAway(t *testing.T) {
 	d := startLoaded(t, c, o)
 	assigntest.Apply(t, d, plan("acme", "p"))
 	d.stop()
-	server.Stop()
+	server.Kill()
 	d = start(t, c, o)
 	asynctest.Eventually(t, "the snapshot is in force", d.HasSnapshot)
 	if planOf(d, "acme") != "p" || d.Loaded() {

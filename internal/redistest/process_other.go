@@ -2,7 +2,7 @@
 
 package redistest
 
-import "os/exec"
+import "syscall"
 
 // dieWithParent does nothing: there is no parent-death signal here.
-func dieWithParent(*exec.Cmd) {}
+var dieWithParent *syscall.SysProcAttr
