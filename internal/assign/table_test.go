@@ -375,31 +375,6 @@ func flat(a *assign.Assignment) (all []string) {
 	return all
 }
 
-func TestEndedAreThoseThatHaveEnded(t *testing.T) {
-	t.Parallel()
-	table := assign.NewTable()
-	for i := range 1000 {
-		a := plan("p", subject("d", fmt.Sprintf("a=%03d", i)))
-		if i%3 < 2 {
-			a = on(a, assign.Terms{Blocked: true}, int64(1+i))
-		}
-		if i%3 == 0 {
-			a.Base = assign.Layer{}
-		}
-		table.Put(a)
-	}
-	n := 0
-	for a := range table.Ended(501) {
-		if a.InForce(501) != nil {
-			t.Errorf("%v has not ended", a)
-		}
-		n++
-	}
-	if n != 167 {
-		t.Errorf("%d have ended, want 167", n)
-	}
-}
-
 // A page goes on behind a subject of any characters, its domain's too.
 func TestPagesOfAnyCharacters(t *testing.T) {
 	t.Parallel()
@@ -520,18 +495,6 @@ func TestReadersNeverMissWhatStays(t *testing.T) {
 	}
 	close(done)
 	readers.Wait()
-}
-
-func TestTableReportsThatItIsFilled(t *testing.T) {
-	t.Parallel()
-	table, reports := assign.NewTable(), 0
-	table.OnFilling(func() { reports++ })
-	for i := range 2500 {
-		table.Put(plan("p", subject("api", fmt.Sprint("a=", i))))
-	}
-	if reports != 2 {
-		t.Errorf("%d reports of 2,500 assignments, want 2", reports)
-	}
 }
 
 // A decision finds what is assigned without garbage.

@@ -1,6 +1,7 @@
 package decisionlog_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -22,7 +23,7 @@ func FuzzWrittenLinesAreRead(f *testing.F) {
 		if second := got.AppendJSON(nil); string(second) != string(line) {
 			t.Errorf("%s\nis read and written as\n%s", line, second)
 		}
-		if !utf8.Valid(line) || strings.Contains(string(line), "\n") {
+		if !json.Valid(line) || !utf8.Valid(line) || strings.Contains(string(line), "\n") {
 			t.Errorf("%q", line)
 		}
 	})

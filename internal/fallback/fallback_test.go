@@ -202,15 +202,6 @@ func TestPostpaidLimitIsChargedBeyondItsShare(t *testing.T) {
 	}
 }
 
-func TestLeakyBucketWaitsByItsShare(t *testing.T) {
-	f := newFixture(t, local, 4)
-	h := hit(t, bucket.Spec{Algorithm: bucket.LeakyBucket, Requests: 40, Period: time.Minute}, "k", 1)
-	f.take(t, h)
-	if d := f.take(t, h)[0]; d.Wait != 6*time.Second {
-		t.Errorf("the second of 10 a minute: %+v, want to wait 6 s", d)
-	}
-}
-
 func TestGiveBackReturnsWhatLocalLimitsCharged(t *testing.T) {
 	f := newFixture(t, local, 2)
 	plain := hit(t, spec(local, 20), "local", 3)
@@ -329,22 +320,6 @@ func TestChargesCountOnWhenReplicasChange(t *testing.T) {
 				if d.Allowed() != c.allowed || d.Remaining != c.remaining || d.RetryAfter == bucket.Never {
 					t.Errorf("with %d daemons: %+v, want allowed %v with %d remaining", c.replicas, d, c.allowed, c.remaining)
 				}
-			}
-		})
-	}
-}
-
-func TestUnequalLengthsAreRefused(t *testing.T) {
-	f := newFixture(t, local, 1)
-	hits := []bucket.Hit{hit(t, spec(local, 1), "k", 1)}
-	for name, err := range map[string]error{
-		"Take":     f.Take(context.Background(), hits, nil, errDown),
-		"Check":    f.Check(context.Background(), hits, nil, errDown),
-		"GiveBack": f.GiveBack(context.Background(), hits, nil),
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err == nil || errors.Is(err, errDown) {
-				t.Errorf("%s of a hit without room for its decision: %v", name, err)
 			}
 		})
 	}

@@ -2,8 +2,6 @@ package fleet_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -100,37 +98,4 @@ func TestClockThatJumpsAheadLetsNobodyIn(t *testing.T) {
 		own.Move(time.Millisecond)
 		signIn(t, newcomer)
 	})
-}
-
-// The clock of a real server steps: daemons that run are back at their next sign-in,
-// and others are forgotten in time.
-func TestRegisterFillsAgainWhenTheClockSteps(t *testing.T) {
-	t.Parallel()
-	server, clock := redistest.StartWithClock(t)
-	o := newOptions(redisconn.Single, server.Addr())
-	s, c := open(t, o), redistest.Client(t, server.Addr())
-	one := s.join(fleet.Options{Address: "web-1", Every: 20 * time.Millisecond})
-	two := s.join(fleet.Options{Address: "web-2", Every: 20 * time.Millisecond})
-	defer run(one)()
-	defer run(two)()
-	registered := func() string { return addresses(daemons(t, s)) }
-	asynctest.Eventually(t, "both are in", func() bool { return registered() == "web-1 web-2" && one.Size() == 2 && two.Size() == 2 })
-	for _, at := range []time.Duration{10 * time.Minute, 0, 25 * time.Hour, 0, -25 * time.Hour, 0} {
-		signIn(t, s.join(fleet.Options{Address: fmt.Sprint("web-3 at ", at)})) // who never comes back
-		clock.Set(at)
-		asynctest.Eventually(t, "both are in after the step", func() bool {
-			names := registered()
-			return strings.HasPrefix(names, "web-1 web-2") && strings.Count(names, "web-3") <= 1
-		})
-		clock.Set(at + 7*time.Second)
-		asynctest.Eventually(t, "both are in alone", func() bool { return registered() == "web-1 web-2" })
-		if one.Size() < 2 || two.Size() < 2 {
-			t.Errorf("at %s they count %d and %d daemons", at, one.Size(), two.Size())
-		}
-		for key, ttl := range redistest.Keys(t, c, o.Prefix) {
-			if ttl > 7*time.Second {
-				t.Errorf("at %s %s lives for %s", at, key, ttl)
-			}
-		}
-	}
 }

@@ -177,23 +177,6 @@ func TestTheQueueIsNotSentOnceTheBreakerIsOpen(t *testing.T) {
 	}
 }
 
-// While the breaker is open only probes are sent, at most one in 100 ms.
-func TestOpenBreakerProbesAtMostTenTimesASecond(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(o *testOptions) { o.Timeout = 20 * time.Millisecond })
-	r.proxy.Hold("evalsha")
-	r.openBreaker()
-	begin, before := time.Now(), r.calls()
-	asynctest.Eventually(t, "there are 5 probes", func() bool {
-		r.take(context.Background(), hit(daily(t, 1), "a", 1))
-		return r.calls() >= before+5
-	})
-	n, took := r.calls()-before, time.Since(begin)
-	if most := int(took/(100*time.Millisecond)) + 2; n > most {
-		t.Errorf("%d probes within %s", n, took)
-	}
-}
-
 // A node that is back and has no memory left is asked: it refuses what writes,
 // and decides what does not.
 func TestBreakerClosesForANodeThatRefuses(t *testing.T) {
@@ -301,27 +284,5 @@ func TestCallerThatSendsAndLeavesGetsTheReply(t *testing.T) {
 	}
 	if n := r.metric("redis_unknown_outcomes_total"); n != 0 {
 		t.Errorf("%v outcomes are unknown, want none", n)
-	}
-}
-
-// A server that comes back is noticed at once, however long it was away and however
-// often it was dialled.
-func TestSeenAtOnceAfterManyDials(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	s := open(t, options(redisconn.Single, server.Addr()))
-	server.Kill()
-	for range 200 {
-		err := s.Ping(context.Background())
-		if err == nil {
-			t.Fatal("a server that is away has answered")
-		}
-		if !strings.Contains(err.Error(), "dial tcp "+server.Addr()) {
-			t.Fatalf("the error does not say what was dialled: %v", err)
-		}
-	}
-	server.Restart()
-	if err := s.Ping(context.Background()); err != nil {
-		t.Errorf("the server is back, and %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -161,54 +160,6 @@ func TestClockThatJumpsAheadIsTimeThatPassed(t *testing.T) {
 			s.wantExpiries(len(buckettest.Rates()), time.Minute)
 			if n := s.mended(); n != 0 {
 				t.Errorf("%v states were mended", n)
-			}
-		})
-	}
-}
-
-// A caller that waits as long as a limit says is allowed, also after the clock has
-// stepped. No more are admitted than the limit allows, if hits from ahead of the clock
-// count as hits at the step.
-func TestLimitsHoldWhenTheClockStepsBack(t *testing.T) {
-	t.Parallel()
-	for _, step := range steps {
-		t.Run(fmt.Sprint(step.from, " to ", step.to), func(t *testing.T) {
-			t.Parallel()
-			s := newStepped(t)
-			for _, a := range buckettest.Rates() {
-				h := minutely(t, a, "a")
-				s.clock.Set(step.from)
-				take(t, s.store, h)
-				s.clock.Set(step.to)
-				h.Cost = 1
-				d := take(t, s.store, h)[0]
-				if d.Allowed() {
-					t.Fatalf("%s: allowed by the step: %+v", a, d)
-				}
-				s.clock.Set(step.to + d.RetryAfter) // since when some time has passed, too
-				waited := take(t, s.store, h)[0]
-				if !waited.Allowed() {
-					t.Errorf("%s: denied after a wait of %s: %+v", a, d.RetryAfter, waited)
-				}
-				var admitted buckettest.Admitted
-				admitted.Add(d.At, 10)
-				admitted.Add(waited.At, 1)
-				r := rand.New(rand.NewPCG(1, uint64(a)))
-				now := step.to + d.RetryAfter
-				for range 60 {
-					now += time.Duration(r.Int64N(int64(5 * time.Second)))
-					s.clock.Set(now)
-					h.Cost = 1 + r.Int64N(3)
-					if d := take(t, s.store, h)[0]; d.Allowed() {
-						admitted.Add(d.At, h.Cost)
-					}
-				}
-				if err := admitted.Exceeds(h.Limit); err != nil {
-					t.Errorf("%s: %v", a, err)
-				}
-				if len(admitted) < 10 {
-					t.Errorf("%s: only %d passed", a, len(admitted))
-				}
 			}
 		})
 	}

@@ -98,25 +98,3 @@ func (s *sideBySide) giveBack(t taken) {
 		s.t.Fatal(err)
 	}
 }
-
-// denied returns n hits that were just denied for an hour, with keys that begin with
-// name: enough that each shard of the memory has some.
-func (s *sideBySide) denied(name string, n int) (hits []bucket.Hit) {
-	s.t.Helper()
-	none := newLimit(s.t, bucket.Spec{Algorithm: bucket.GCRA, Period: time.Hour}) // of 0
-	for i := range n {
-		hits = append(hits, hit(none, fmt.Sprint(name, i), 1))
-		take(s.t, s.remembers, hits[i])
-	}
-	return hits
-}
-
-// knownOf returns how many of the hits are known to be denied.
-func (s *sideBySide) knownOf(hits []bucket.Hit) float64 {
-	s.t.Helper()
-	before := s.known()
-	for _, h := range hits {
-		take(s.t, s.remembers, h)
-	}
-	return s.known() - before
-}

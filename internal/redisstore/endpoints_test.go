@@ -137,12 +137,9 @@ func TestAnnouncedEndpointsAreReached(t *testing.T) {
 		name string
 		host string // by which the first node is reached
 		args []string
-		log  string
 	}{
-		{"hostnames", "127.0.0.1", []string{"--cluster-preferred-endpoint-type", "hostname", "--cluster-announce-hostname", "localhost"}, ""},
-		{"hostnames beside addresses", "127.0.0.1", []string{"--cluster-announce-hostname", "no-such-host.invalid"}, ""},
-		{"IPv6", "::1", []string{"--bind", "127.0.0.1 ::1", "--cluster-announce-ip", "::1"}, ""},
-		{"unknown at an IPv6 address", "::1", []string{"--bind", "127.0.0.1 ::1", "--cluster-preferred-endpoint-type", "unknown-endpoint"}, ""},
+		{"hostnames", "127.0.0.1", []string{"--cluster-preferred-endpoint-type", "hostname", "--cluster-announce-hostname", "localhost"}},
+		{"unknown at an IPv6 address", "::1", []string{"--bind", "127.0.0.1 ::1", "--cluster-preferred-endpoint-type", "unknown-endpoint"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/redisconn"
-	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
 
 // batchLog keeps the batches that a store tells of, and names them by their number,
@@ -122,51 +120,6 @@ func TestTracedTakeIsToldWhyRedisDidNotDecide(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestTracedTakeIsToldOfAKnownDenial(t *testing.T) {
-	t.Parallel()
-	var log batchLog
-	r := newRig(t, func(o *testOptions) {
-		log.in(o)
-		o.DenialMemory = time.Second
-	})
-	h := hit(daily(t, 0), "x", 1)
-	for range 50 { // the memory of a denial may end in between
-		ctx, trace := traced()
-		r.take(ctx, h)
-		if trace.Known {
-			if len(trace.Batches) != 0 || trace.Queued != 0 || trace.Asked != 0 {
-				t.Errorf("it is told %+v", trace)
-			}
-			return
-		}
-	}
-	t.Error("no denial was known")
-}
-
-// On a cluster a take over several tags travels in several batches.
-func TestTracedTakeOverSeveralTagsIsToldOfAllBatches(t *testing.T) {
-	t.Parallel()
-	var log batchLog
-	o := options(redisconn.Cluster, redistest.Cluster(t)...)
-	log.in(&o)
-	s := open(t, o)
-	l := daily(t, 100)
-	var hits []bucket.Hit
-	for i := range 40 {
-		hits = append(hits, hit(l, fmt.Sprint(i), 1))
-	}
-	ctx, trace := traced()
-	if err := s.Take(ctx, hits, make([]bucket.Decision, len(hits))); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(trace.Batches); n < 2 || n > bucket.MaxTraceBatches || trace.Asked <= 0 {
-		t.Errorf("it is told %+v", trace)
-	}
-	if err := s.GiveBack(ctx, hits, make([]bucket.Decision, len(hits))); err != nil {
-		t.Error(err)
 	}
 }
 

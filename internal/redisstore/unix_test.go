@@ -50,30 +50,6 @@ func TestUnixSocketSharesLimitsWithThePort(t *testing.T) {
 	}
 }
 
-// TestTLSWorksOverAUnixSocket has a proxy that speaks TLS at a socket, which Redis
-// itself does not.
-func TestTLSWorksOverAUnixSocket(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	socket := filepath.Join(filetest.SocketFolder(t), "tls.sock")
-	cert, roots := selfSigned(t, "redis.test")
-	listener, err := tls.Listen("unix", socket, &tls.Config{Certificates: []tls.Certificate{cert}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	redistest.Forward(t, listener, server.Addr())
-	o := options(redisconn.Single, "unix:"+socket)
-	o.TLS = func(addr string) (*tls.Config, error) {
-		if addr != socket {
-			t.Errorf("TLS is asked for with %q", addr)
-		}
-		return &tls.Config{RootCAs: roots, ServerName: "redis.test"}, nil
-	}
-	secure := open(t, o)
-	o.TLS, o.Addresses = nil, []string{server.Addr()}
-	wantLimitOfTwo(t, secure, open(t, o))
-}
-
 func selfSigned(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -6,13 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog/sink"
 )
 
@@ -42,23 +38,6 @@ func TestALogThatNobodyReadsHoldsUpNobody(t *testing.T) {
 	r.wantCounts(0, 3, 0)
 }
 
-// The limits are longer than a file should be.
-func TestLongLimitsDoNotMakeAFileOfEachLine(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	r := open(t, filepath.Join(dir, "d.jsonl"), func(o *sink.Options) { o.MaxSize, o.Keep = 1000, 1000 })
-	r.Announce("first", []decisionlog.File{{Name: "a.yaml", Text: strings.Repeat("#", 10_000)}})
-	line := strings.Repeat("x", 99)
-	for range 400 { // four times as much as the limits
-		r.add(line)
-	}
-	r.Close()
-	r.wantCounts(400, 0, 0)
-	if n := len(gather(t, r.path)); n != 4 {
-		t.Errorf("there are %d files", n)
-	}
-}
-
 // The file cannot be rotated: what is on disk stays within its bound, what finds no room
 // is counted and told, and it goes on once it can. Its name is the reason, since a folder
 // that may not be changed is none for root.
@@ -85,24 +64,4 @@ func TestAFileThatCannotBeRotatedDoesNotGrow(t *testing.T) {
 		return strings.HasPrefix(read(t, path), line+"\n")
 	})
 	r.Close()
-}
-
-// At the end the writer holds lines that nobody takes. These count too.
-func TestALateEndCountsWhatIsBeingWritten(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := open(t, path, nil)
-	line := strings.Repeat("z", 1023)
-	const lines = 300
-	for range lines {
-		r.add(line)
-	}
-	r.Close()
-	// A pipe holds 64 KiB, so a first batch may have been written.
-	if written, dropped := testutil.ToFloat64(r.Counts.Written), testutil.ToFloat64(r.Counts.Dropped); written+dropped != lines || written > 64 {
-		t.Errorf("%v lines are written and %v dropped, of %d", written, dropped, lines)
-	}
 }
