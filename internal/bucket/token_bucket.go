@@ -88,18 +88,14 @@ func (l *Limit) inexact(hasBurst bool) *SpecError {
 		Found: fmt.Sprintf("%d in %s, which a %s cannot count exactly", l.Requests, l.Period, l.Algorithm),
 	}
 	var instead []string
-	burst := int64(0)
 	if hasBurst {
-		burst = l.Burst
 		e.Field = "burst"
 		e.Found = fmt.Sprintf("%d beside %d requests in %s, which a %s cannot count exactly", l.Burst, l.Requests, l.Period, l.Algorithm)
 		instead = append(instead, fmt.Sprintf("at most %d here", maxToCount(l.Requests, l.Period)))
-	}
-	lower, higher := nearestRequests(l.Requests, burst, l.Period)
-	for _, n := range [...]int64{lower, higher} {
-		if n > 0 {
-			instead = append(instead, fmt.Sprintf("%d requests", n))
-		}
+	} else {
+		// A token has as many units as there are ticks, or one.
+		ticks := coarsestTicks(l.Period)
+		instead = append(instead, fmt.Sprintf("at most %d requests", maxLevel/ticks), fmt.Sprintf("a multiple of %d", ticks))
 	}
 	if whole := l.Period.Truncate(time.Minute); whole != l.Period && whole > 0 && l.Burst <= maxToCount(l.Requests, whole) {
 		instead = append(instead, fmt.Sprintf("a period of %s", whole))

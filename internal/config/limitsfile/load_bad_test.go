@@ -167,13 +167,13 @@ var badFiles = []struct {
 		"4:26: descriptors[0].rate_limit.requests: found 1001; allowed: 0 to 1000 for a sliding_log, which keeps a stamp per request; a sliding_window takes more",
 	}},
 	{"cannot be exact", limit("requests: 4294967291, period: 31622399999ms"), []string{
-		"4:26: descriptors[0].rate_limit.requests: found 4294967291 in 8783h59m59.999s, which a token_bucket cannot count exactly; allowed: 142418 requests, or 31622399999 requests, or a period of 8783h59m0s, or a fixed_window, which counts every number",
+		"4:26: descriptors[0].rate_limit.requests: found 4294967291 in 8783h59m59.999s, which a token_bucket cannot count exactly; allowed: at most 142418 requests, or a multiple of 31622399999, or a period of 8783h59m0s, or a fixed_window, which counts every number",
 	}},
 	{"cannot be exact in a month", limit("algorithm: gcra, requests: 1000000000000000, period: 30d"), []string{
-		"4:43: descriptors[0].rate_limit.requests: found 1000000000000000 in 720h0m0s, which a gcra cannot count exactly; allowed: 999999999993600 requests, or 1000000000004400 requests, or a fixed_window, which counts every number",
+		"4:43: descriptors[0].rate_limit.requests: found 1000000000000000 in 720h0m0s, which a gcra cannot count exactly; allowed: at most 104249991374 requests, or a multiple of 43200, or a fixed_window, which counts every number",
 	}},
 	{"cannot be exact with a burst", limit("requests: 1000000000000000, period: 30d, burst: 1000000000000000"), []string{
-		"4:64: descriptors[0].rate_limit.burst: found 1000000000000000 beside 1000000000000000 requests in 720h0m0s, which a token_bucket cannot count exactly; allowed: at most 166799986198907 here, or 999999999993600 requests, or 1000000000004400 requests, or a fixed_window, which counts every number",
+		"4:64: descriptors[0].rate_limit.burst: found 1000000000000000 beside 1000000000000000 requests in 720h0m0s, which a token_bucket cannot count exactly; allowed: at most 166799986198907 here, or a fixed_window, which counts every number",
 	}},
 	{"postpaid", limit("requests: 1, period: 1s, postpaid: 1"), []string{"4:51: descriptors[0].rate_limit.postpaid: found the number 1; allowed: true, false or auto"}},
 	{"postpaid, a word", limit("unit: day, postpaid: always"), []string{`4:37: descriptors[0].rate_limit.postpaid: found the text "always"; allowed: true, false or auto`}},

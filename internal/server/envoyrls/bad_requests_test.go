@@ -56,7 +56,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"more than a log holds", of("log=x", limited(1001, typev3.RateLimitUnit_HOUR, nil)), codes.InvalidArgument,
 			"descriptors[1].limit.requests_per_unit: found 1001; allowed: 0 to 1000 for a sliding_log"},
 		{"what cannot be counted", of("bucket=x", limited(1<<32-1, typev3.RateLimitUnit_SECOND, wrapperspb.UInt32(31622399))), codes.InvalidArgument,
-			"descriptors[1].limit.requests_per_unit: found 4294967295 in 8783h59m59s, which a token_bucket cannot count exactly; allowed: 4294967254 requests, or 4294967301 requests, or a period of 8783h59m0s, or a fixed_window"},
+			"descriptors[1].limit.requests_per_unit: found 4294967295 in 8783h59m59s, which a token_bucket cannot count exactly; allowed: at most 142418025 requests, or a multiple of 31622399, or a period of 8783h59m0s, or a fixed_window"},
 		{"a bad limit in an unknown domain", inDomain("unknown", limited(9, typev3.RateLimitUnit_UNKNOWN, nil)), codes.InvalidArgument,
 			"descriptors[1].limit.unit: found UNKNOWN"},
 	} {
