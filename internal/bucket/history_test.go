@@ -3,65 +3,16 @@ package bucket_test
 import (
 	"fmt"
 	"math/big"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 // passed is a hit that was admitted.
 type passed struct{ at, cost int64 }
-
-// TestDecisionsFollowFromTheHistory decides each hit by the definition of the algorithm,
-// from the list of all hits that were admitted before, and compares.
-func TestDecisionsFollowFromTheHistory(t *testing.T) {
-	for _, a := range buckettest.Rates() {
-		t.Run(a.String(), func(t *testing.T) {
-			for seed := range uint64(soaktest.Long(20, 500)) {
-				r := rand.New(rand.NewPCG(seed, 0))
-				spec := bucket.Spec{Algorithm: a, Requests: 1 + r.Int64N(9), Period: time.Duration(1+r.IntN(50)) * time.Millisecond}
-				if a.IsBucket() {
-					spec.Burst = 1 + r.Int64N(9)
-				}
-				replay(t, buckettest.NewLimit(t, spec), r)
-			}
-		})
-	}
-}
-
-func replay(t *testing.T, l *bucket.Limit, r *rand.Rand) {
-	var s bucket.State
-	var history []passed
-	var admitted buckettest.Admitted
-	clock := int64(1_800_000_000_000_000)
-	for range 60 {
-		clock += r.Int64N(2 * l.PeriodMicros / l.Requests)
-		cost := 1 + r.Int64N(min(3, l.Capacity))
-		d := l.Decide(&s, clock, bucket.Demand{Cost: cost})
-		fits, mayFit := fits(l, history, clock, cost)
-		if d.Allowed() && !mayFit || !d.Allowed() && fits {
-			t.Fatalf("%+v: cost %d at %d: allowed %v after %v", l.Spec, cost, clock, d.Allowed(), history)
-		}
-		if d.Allowed() {
-			l.Charge(&s, clock, bucket.Demand{Cost: cost}, d)
-			history = append(history, passed{clock, cost})
-			admitted.Add(clock, cost)
-			continue
-		}
-		// Waiting exactly as long as it says does it, and a microsecond less does not.
-		wait := d.RetryAfter.Microseconds()
-		if l.Decide(&s, clock+wait-1, bucket.Demand{Cost: cost}).Allowed() || !l.Decide(&s, clock+wait, bucket.Demand{Cost: cost}).Allowed() {
-			t.Fatalf("%+v: cost %d at %d: %d us is not the first moment at which it passes", l.Spec, cost, clock, wait)
-		}
-	}
-	if err := admitted.Exceeds(l); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // fits returns whether a cost must be admitted, and whether it may be. The two differ
 // only for a sliding window, which may count a hit for up to a slot longer than its

@@ -98,31 +98,6 @@ func TestMendMovesOnlyStatesOfAWrongClock(t *testing.T) {
 	}
 }
 
-// A limit that is full when the clock comes back has a retry time of at most its
-// period, whatever the clock was, and after that time the hit is allowed.
-func TestMendedLimitsRecover(t *testing.T) {
-	for _, a := range buckettest.Rates() {
-		t.Run(a.String(), func(t *testing.T) {
-			for _, jump := range []time.Duration{11 * time.Second, 5 * time.Minute, 26 * time.Hour, 365 * 24 * time.Hour} {
-				l := buckettest.NewLimit(t, bucket.Spec{Algorithm: a, Requests: 10, Period: 5 * time.Second})
-				clock := int64(1_800_000_000_000_000)
-				ahead := clock + jump.Microseconds()
-				var s bucket.State
-				l.Charge(&s, ahead, bucket.Demand{Cost: 10}, l.Decide(&s, ahead, bucket.Demand{Cost: 10}))
-				l.Mend(&s, clock, skew)
-				d := l.Decide(&s, clock, bucket.Demand{Cost: 1})
-				if d.Allowed() || d.Remaining != 0 || d.RetryAfter > l.Period || d.ResetAfter > l.Period {
-					t.Errorf("%s, %s back: %+v", a, jump, d)
-				}
-				clock += d.RetryAfter.Microseconds()
-				if d := l.Decide(&s, clock, bucket.Demand{Cost: 1}); !d.Allowed() {
-					t.Errorf("%s, %s back: after the wait %+v", a, jump, d)
-				}
-			}
-		})
-	}
-}
-
 // TestDecisionsFollowFromTheHistoryWhenTheClockSteps decides each hit from the list of
 // all hits, as TestDecisionsFollowFromTheHistory does, on a clock that jumps ahead and
 // comes back: then it changes the list as Mend promises.

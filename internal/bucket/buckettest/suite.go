@@ -3,9 +3,7 @@ package buckettest
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,27 +94,6 @@ func MayBeLarge(a bucket.Algorithm) bool {
 	return err == nil
 }
 
-// Traces returns n, or what TRACES in the environment says: a run over a night has more
-// than a suite.
-func Traces(n int) int { return numberIn("TRACES", n) }
-
-// firstTrace is the number of the first trace: 0, or what TRACES_FROM in the environment
-// says, so that a long run can be done in parts.
-func firstTrace() int { return numberIn("TRACES_FROM", 0) }
-
-// numberIn returns the number in a variable of the environment, or n without one.
-func numberIn(name string, n int) int {
-	text := os.Getenv(name)
-	if text == "" {
-		return n
-	}
-	number, err := strconv.Atoi(text)
-	if err != nil {
-		panic(name + ": " + err.Error())
-	}
-	return number
-}
-
 // runTraces runs random traces, several at a time.
 func runTraces(t *testing.T, h Harness) {
 	const workers = 4
@@ -140,7 +117,7 @@ func runWorkers(t *testing.T, h Harness, workers int, mended, large *Counts) {
 		t.Run(fmt.Sprint("worker", w), func(t *testing.T) {
 			t.Parallel()
 			store, setClock := openAt(t, h)
-			for i := firstTrace() + w; i < h.Traces; i += workers {
+			for i := w; i < h.Traces; i += workers {
 				opt := Options{Domain: fmt.Sprint("trace", i), OnePlace: h.OnePlace, Algorithms: h.Algorithms, Reserves: h.Reserves && i/workers%2 == 0}
 				tr := RandomTrace(Chance(uint64(i), 20), opt)
 				if h.Asks != nil {

@@ -37,9 +37,7 @@ func TestBytesAreBounded(t *testing.T) {
 	}{
 		{"short keys, allow", memstore.Allow, bucketOf5, 50_000, 8, 1, 0},
 		{"short keys, deny", memstore.Deny, bucketOf5, 50_000, 8, 1, 0},
-		{"short keys, evict", memstore.Evict, bucketOf5, 50_000, 8, 1, 0},
 		{"long keys", memstore.Evict, bucketOf5, 20_000, 300, 1, 0},
-		{"a hit in a log", memstore.Allow, log, 50_000, 8, 1, 0},
 		{"a few hits in many logs", memstore.Allow, log, 50_000, 8, 3, 1},
 		{"many hits in a log", memstore.Evict, log, 4_000, 8, 100, 1},
 		{"many slots of a window", memstore.Deny, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 1e6, Period: time.Hour, SubWindows: 60}, 4_000, 8, 60, 61e6},
@@ -105,8 +103,6 @@ func TestBytesOfHoldersAreBounded(t *testing.T) {
 	}{
 		{"one of each key", memstore.Allow, 40_000, 1, 36},
 		{"some of each key", memstore.Deny, 10_000, 7, 36},
-		{"a few more", memstore.Evict, 10_000, 12, 36},
-		{"many of a key, deny", memstore.Deny, 10, 10_000, 36},
 		{"many of a key, evict", memstore.Evict, 200, 700, 36},
 		{"long names", memstore.Deny, 10, 10_000, bucket.MaxHolder},
 	} {

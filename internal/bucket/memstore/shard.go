@@ -42,20 +42,23 @@ type item struct {
 // shard holds some of the keys. mu guards all of it.
 type shard struct {
 	mu    sync.Mutex
-	index table
+	index map[string]*item
 	items []*item // those of index, in no order, to walk over and to sample
 	hand  int     // the index in items at which the sweep goes on
 	max   int     // the most items since index was made
 	// reserved are bills beside the states of items, also of those that are gone.
 	reserved reservations
-	// Two locks are on different cache lines, and a lock is on that of its index.
-	_ [2*64 - unsafe.Sizeof(reservations{}) - 2*unsafe.Sizeof(int(0))]byte
+	// Two locks are on different cache lines. The fields before have seven words.
+	_ [2*64 - unsafe.Sizeof(reservations{}) - 7*unsafe.Sizeof(int(0))]byte
 }
 
-func (sh *shard) add(e *item, hash uint64) {
+func (sh *shard) add(e *item) {
+	if sh.index == nil {
+		sh.index = make(map[string]*item)
+	}
 	e.at = int32(len(sh.items))
 	sh.items = append(sh.items, e)
-	sh.index.add(e, hash)
+	sh.index[e.key] = e
 	sh.max = max(sh.max, len(sh.items))
 }
 
@@ -82,20 +85,15 @@ func bytesOf(hit *bucket.Hit) int64 {
 // roundUp returns how many bytes the runtime takes for a short text of n.
 func roundUp(n int) int64 { return int64(n+15) &^ 15 }
 
-// drop removes an item from index and items, where the last one takes its index.
-func (sh *shard) drop(e *item, hash uint64) {
+// remove forgets an item and no longer counts it. The last one takes its index.
+func (sh *shard) remove(s *Store, e *item) {
 	last := len(sh.items) - 1
 	moved := sh.items[last]
 	moved.at = e.at
 	sh.items[e.at] = moved
 	sh.items[last] = nil
 	sh.items = sh.items[:last]
-	sh.index.remove(e, hash)
-}
-
-// remove forgets an item and no longer counts it.
-func (sh *shard) remove(s *Store, e *item) {
-	sh.drop(e, s.hash(e.key))
+	delete(sh.index, e.key)
 	e.state = bucket.State{} // a bill may keep the item in memory
 	s.keys.Add(-1)
 	s.bytes.Add(-e.bytes)
@@ -173,10 +171,12 @@ func (sh *shard) sweepAll(s *Store) {
 	}
 }
 
-// shrink makes a new index and new items for the keys that are left: a slice does not
-// shrink by itself.
+// shrink makes a new index and new items for the keys that are left: neither a map nor a
+// slice shrinks by itself.
 func (sh *shard) shrink() {
-	sh.items = slices.Clone(sh.items)
-	sh.index.shrink()
+	sh.items, sh.index = slices.Clone(sh.items), make(map[string]*item, len(sh.items))
+	for _, e := range sh.items {
+		sh.index[e.key] = e
+	}
 	sh.max = len(sh.items)
 }

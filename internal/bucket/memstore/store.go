@@ -257,7 +257,7 @@ func (s *Store) Forget(keys []string) {
 	}
 	for i, key := range keys {
 		sh := &s.shards[s.shardOf(hashes[i])]
-		if e := sh.index.find(hashes[i], key); e != nil {
+		if e := sh.index[key]; e != nil {
 			e.isLost = true
 			sh.remove(s, e)
 		}
@@ -274,7 +274,7 @@ func (s *Store) Holders(_ context.Context, h *bucket.Hit, n int) (bucket.Held, e
 	sh := &s.shards[s.shardOf(hash)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.index.find(hash, string(h.Key))
+	e := sh.index[string(h.Key)]
 	if e == nil {
 		return bucket.Held{}, nil
 	}
@@ -288,7 +288,7 @@ func (s *Store) Counted(keys []string) (n int) {
 		hash := s.hash(key)
 		sh := &s.shards[s.shardOf(hash)]
 		sh.mu.Lock()
-		if e := sh.index.find(hash, key); e != nil && e.state.Expires > clock {
+		if e := sh.index[key]; e != nil && e.state.Expires > clock {
 			n++
 		}
 		sh.mu.Unlock()
@@ -324,7 +324,7 @@ func (s *Store) lock(hits []bucket.Hit) *group {
 	}
 	g.items = g.items[:0]
 	for i := range g.hits {
-		e := g.shard(s, i).index.find(g.hashes[i], string(g.hits[i].Key))
+		e := g.shard(s, i).index[string(g.hits[i].Key)]
 		if e != nil {
 			e.pinned = true
 		}
@@ -561,7 +561,7 @@ func (s *Store) insert(g *group, i int, clock int64) *item {
 	d := &g.decisions[i]
 	sh := g.shard(s, i)
 	if g.hits[i].Holder != "" {
-		if e := sh.index.find(g.hashes[i], string(g.hits[i].Key)); e != nil {
+		if e := sh.index[string(g.hits[i].Key)]; e != nil {
 			g.items[i] = e
 			return e
 		}
@@ -588,7 +588,7 @@ func (s *Store) insert(g *group, i int, clock int64) *item {
 		}
 	}
 	e := newItem(&g.hits[i])
-	sh.add(e, g.hashes[i])
+	sh.add(e)
 	g.items[i] = e
 	return e
 }

@@ -3,7 +3,6 @@ package memstore_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,7 +29,7 @@ func TestConformance(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			return s
 		},
-		Traces:     buckettest.Traces(soaktest.Long(2_000, 50_000)),
+		Traces:     soaktest.Long(2_000, 50_000),
 		Algorithms: bucket.Algorithms(),
 		Reserves:   true,
 	}
@@ -413,23 +412,6 @@ func BenchmarkTake(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
 }
 
-// What a store holds can be compared with what it may hold.
-func TestStatsTellTheBounds(t *testing.T) {
-	for _, tc := range []struct {
-		o        memstore.Options
-		maxBytes int64
-	}{
-		{memstore.Options{MaxKeys: 7, MaxBytes: 1 << 20}, 1 << 20},
-		{memstore.Options{MaxKeys: 7}, math.MaxInt64},
-	} {
-		s := memstore.New(tc.o)
-		defer s.Close()
-		if got := s.Stats(); got.MaxKeys != 7 || got.MaxBytes != tc.maxBytes {
-			t.Errorf("of %+v the stats are %+v", tc.o, got)
-		}
-	}
-}
-
 func TestOrderOfDecisions(t *testing.T) {
 	t.Parallel()
 	for name, clock := range map[string]func() int64{"wall clock": nil, "a clock that stands still": func() int64 { return 1 << 50 }} {
@@ -439,18 +421,5 @@ func TestOrderOfDecisions(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			buckettest.RunOrder(t, s)
 		})
-	}
-}
-
-// Who does not ask for the order does not pay for it.
-func TestNoOrderUnlessAskedFor(t *testing.T) {
-	t.Parallel()
-	s := memstore.New(memstore.Options{MaxKeys: 1000})
-	t.Cleanup(func() { s.Close() })
-	l := newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 10, Period: time.Hour})
-	for range 2 {
-		if d := take(t, s, hit(l, "a", 1)); d[0].Seq != 0 {
-			t.Errorf("a Seq of %d", d[0].Seq)
-		}
 	}
 }
