@@ -141,53 +141,32 @@ func (l *Line) Ask(ctx context.Context, question []byte, take func(daemon string
 const (
 	// isAnswer begins each answer, to distinguish an empty one from none at all.
 	isAnswer = '='
-	// maxFetch is for how many daemons answers are looked up at once, in one round trip,
-	// and fetchBytes how many bytes of answers are read at once, except for a longer one.
-	maxFetch   = 256
-	fetchBytes = 4 * MaxAnswerBytes
+	// maxFetch is how many daemons' answers are read at once, in one round trip.
+	maxFetch = 64
 )
 
 // fetch calls take with the available answers of daemons, and removes them. For a daemon
 // that has no answer to give, take gets an empty one. given says whose were available.
 func (l *Line) fetch(ctx context.Context, question string, daemons []string, take func(daemon string, answer []byte)) (given []bool) {
 	given = make([]bool, len(daemons))
-	keys := make([]string, len(daemons))
-	sizes := make([]*redis.IntCmd, len(daemons))
+	texts := make([]*redis.StringCmd, len(daemons))
 	pipe := l.redis.Pipeline()
 	for i, daemon := range daemons {
-		keys[i] = l.answerKey(question, daemon)
-		sizes[i] = pipe.StrLen(ctx, keys[i])
+		// One byte more than an answer may have: someone else may have written more.
+		texts[i] = pipe.GetRange(ctx, l.answerKey(question, daemon), 0, 1+MaxAnswerBytes)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error; it is tried again until the time is over
 	var read []string
-	for i := 0; i < len(daemons); {
-		texts := make(map[int]*redis.StringCmd)
-		for held := int64(0); i < len(daemons); i++ {
-			size := sizes[i].Val()
-			if size > 1+MaxAnswerBytes { // someone else wrote it
-				size = 1
-			}
-			if size == 0 {
-				continue
-			}
-			if held += size; held > fetchBytes {
-				break
-			}
-			// No more than its size: someone else may meanwhile write a longer one.
-			texts[i] = pipe.GetRange(ctx, keys[i], 0, size-1)
+	for i, text := range texts {
+		answer, err := text.Bytes()
+		if err != nil || len(answer) == 0 {
+			continue
 		}
-		_, _ = pipe.Exec(ctx)
-		for at, text := range texts {
-			answer, err := text.Bytes()
-			if err != nil || len(answer) == 0 {
-				continue
-			}
-			given[at], read = true, append(read, keys[at])
-			if answer[0] != isAnswer {
-				answer = answer[:1]
-			}
-			take(daemons[at], answer[1:])
+		given[i], read = true, append(read, l.answerKey(question, daemons[i]))
+		if answer[0] != isAnswer || len(answer) > 1+MaxAnswerBytes {
+			answer = answer[:1]
 		}
+		take(daemons[i], answer[1:])
 	}
 	if len(read) > 0 {
 		_ = l.redis.Del(ctx, read...).Err() // otherwise they expire
