@@ -52,6 +52,7 @@ func TestDaemonThatRedisRefusesAtTheStartEnds(t *testing.T) {
 			t.Run(c.name+", "+mode, func(t *testing.T) {
 				t.Parallel()
 				args := slices.Concat([]string{"serve", "--limits-path", dir, "--failure-mode", mode,
+					"--redis-timeout", "10s", // for Redis to answer on a busy machine
 					"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"}, c.flags)
 				_, log, code := commandEnv(t, c.env, args...)
 				lines := strings.Split(strings.TrimSpace(log), "\n")

@@ -30,15 +30,15 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // refusalWait bounds Refusal: a Redis that does not answer must not keep a daemon from
-// starting.
-const refusalWait = time.Second
+// starting, beyond what its operator allows it for an answer.
+func (s *Store) refusalWait() time.Duration { return max(time.Second, s.redis.Timeout()) }
 
 // Refusal tries out what a daemon needs from Redis, at each master of a cluster, for a
-// second at most. If Redis refuses, it returns why, in an error that wraps
+// second or redis.timeout at most. If Redis refuses, it returns why, in an error that wraps
 // bucket.ErrRefused. It returns nil if Redis decides, and also if Redis does not
 // answer, since that may change soon.
 func (s *Store) Refusal(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, refusalWait)
+	ctx, cancel := context.WithTimeout(ctx, s.refusalWait())
 	defer cancel()
 	for {
 		err := s.tryAll(ctx)
@@ -119,7 +119,7 @@ func (s *Store) firstRefused(ctx context.Context, tag int, commands [][]any) err
 // HolderRights returns why this user may not run a command that limits with holders need
 // besides those of all limits, or nil. A Redis that does not answer is no reason.
 func (s *Store) HolderRights(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, refusalWait)
+	ctx, cancel := context.WithTimeout(ctx, s.refusalWait())
 	defer cancel()
 	const tag = 0
 	key := s.backend.heads[tag] + "~right"
