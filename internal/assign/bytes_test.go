@@ -41,10 +41,6 @@ func TestAssignmentTakesFewBytes(t *testing.T) {
 		change func(*assign.Assignment, int)
 	}{
 		{"a plan", 190, func(*assign.Assignment, int) {}},
-		{"a block", 190, func(a *assign.Assignment, _ int) { a.Base.Plan, a.Base.Blocked = "", true }},
-		{"numbers", 260, func(a *assign.Assignment, i int) {
-			a.Base.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}}
-		}},
 		{"numbers of two limits", 320, func(a *assign.Assignment, i int) {
 			a.Base.Numbers = []assign.Numbers{{Limit: "month", Requests: int64(i)}, {Limit: "second", Requests: int64(i)}}
 		}},

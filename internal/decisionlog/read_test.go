@@ -59,31 +59,6 @@ func same(a, b *decisionlog.Line) bool {
 	return reflect.DeepEqual(plain(a), plain(b))
 }
 
-func TestLinesAreReadAsTheyWereWritten(t *testing.T) {
-	t.Parallel()
-	odd := usual()
-	odd.Descriptors[0].Entries[0].Value = "a\"b\\c\nd\x00 \u2028 ü \U0001F600"
-	odd.Descriptors[0].Entries[1].Value = "plain ünicode"
-	loaded := &decisionlog.Line{Kind: decisionlog.Loaded, At: 5, Limits: "0011223344556677", Files: []decisionlog.File{{Name: "a.yaml", Text: "domain: a\n"}, {Name: "b.yaml"}}}
-	withSettings, withDefaults := *loaded, *loaded
-	withSettings.Settings = &decisionlog.Settings{ShadowMode: true, QuotaMode: true, Lenient: true, MergeDomains: true, DenyUnmatched: true, MaxClockSkew: time.Minute}
-	withDefaults.Settings = new(decisionlog.Settings)
-	back := usual()
-	back.Kind = decisionlog.GivenBack
-	back.Descriptors[0].Limits[0].TakenAt = 1763856000000001
-	for _, want := range []*decisionlog.Line{full(), usual(), odd, loaded, &withSettings, &withDefaults, back} {
-		var got decisionlog.Line
-		for range 2 { // the second time with the memory of the first
-			if err := got.ReadJSON(written(want)); err != nil {
-				t.Fatal(err)
-			}
-			if !same(want, &got) {
-				t.Errorf("wanted %+v\ngot    %+v", want, &got)
-			}
-		}
-	}
-}
-
 func TestOtherSpellingsAreRead(t *testing.T) {
 	t.Parallel()
 	var got decisionlog.Line

@@ -89,34 +89,3 @@ func TestLostRaceWithoutACharge(t *testing.T) {
 		})
 	}
 }
-
-// What a request that lost a race had taken denied others, which is forgotten
-// once it is given back.
-func TestLostRaceEndsDenials(t *testing.T) {
-	t.Parallel()
-	r := newAcrossRig(t, bucket.FailError, knowDenials, eachAlone)
-	narrow := dailyWindow(t, 1, nil)
-	lost, taken := hit(narrow, r.users[0], 1), hit(narrow, r.users[1], 1)
-	// There are two checks, two takes and the give-back.
-	r.comeBefore(3, func() { take(t, r.direct, lost) })
-	r.before[5] = func() {
-		r.mu.Unlock() // for the calls of others
-		defer r.mu.Lock()
-		known := func() bool { return metric(t, r.metrics, "redis_known_denials_total") > 0 }
-		// On a busy machine the second may come later than a denial is remembered.
-		for tries := 0; tries < 2 || !known() && tries < 100; tries++ {
-			if o := r.take(taken); o.err != nil || o.decisions[0].Allowed() {
-				t.Errorf("before the give-back another gets %+v, %v", o.decisions, o.err)
-			}
-		}
-	}
-	if o := r.take(lost, taken); o.err != nil || o.decisions[0].Allowed() {
-		t.Fatalf("the request got %+v, %v", o.decisions, o.err)
-	}
-	if n := metric(t, r.metrics, "redis_known_denials_total"); n != 1 {
-		t.Errorf("%v were answered from memory, want 1", n)
-	}
-	if o := r.take(taken); o.err != nil || !o.decisions[0].Allowed() {
-		t.Errorf("after the give-back another gets %+v, %v", o.decisions, o.err)
-	}
-}

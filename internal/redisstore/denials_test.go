@@ -73,50 +73,6 @@ func randomHits(r *rand.Rand, limits []*bucket.Limit) (hits []bucket.Hit) {
 	return hits
 }
 
-// A refund or give-back by way of the store ends a denial at once.
-func TestDenialsEndWithReturns(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	for _, a := range buckettest.Rates() {
-		t.Run(a.String(), func(t *testing.T) {
-			s := newSideBySide(t, time.Second)
-			l := newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour})
-			h := hit(l, "a", 1)
-			s.both(h)
-			last, _ := s.both(h)
-			deny := func() {
-				t.Helper()
-				for range 3 {
-					s.both(h)
-				}
-				if d := take(t, s.remembers, h)[0]; d.Allowed() {
-					t.Fatalf("%s: not denied: %+v", a, d)
-				}
-			}
-			deny()
-			if s.known() == 0 {
-				t.Errorf("%s: the denial is not remembered", a)
-			}
-			if err := s.remembers.GiveBack(ctx, []bucket.Hit{h}, last); err != nil {
-				t.Fatal(err)
-			}
-			if d := take(t, s.remembers, h)[0]; !d.Allowed() {
-				t.Errorf("%s: after a give-back: %+v", a, d)
-			}
-			deny()
-			take(t, s.remembers, hit(l, "a", -1))
-			if d := take(t, s.remembers, h)[0]; !d.Allowed() {
-				t.Errorf("%s: after a refund: %+v", a, d)
-			}
-			deny()
-			take(t, s.remembers, hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 2, Period: time.Hour}), "a", -1), hit(l, "b", 1))
-			if d := take(t, s.remembers, h)[0]; !d.Allowed() {
-				t.Errorf("%s: after a refund beside another hit: %+v", a, d)
-			}
-		})
-	}
-}
-
 // A denial holds while others take, and for equal requests alone: their retry time would not
 // be that of another cost.
 func TestDenialsHoldWhileOthersTake(t *testing.T) {

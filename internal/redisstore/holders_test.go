@@ -270,20 +270,3 @@ func TestHoldersWithoutRedis(t *testing.T) {
 		t.Errorf("a renewal was given back: %+v, %v", o.decisions, o.err)
 	}
 }
-
-// Who asks for one holder gets this one, and no others are read for it: to read ten thousand
-// takes Redis some milliseconds.
-func TestOneHolderIsFound(t *testing.T) {
-	t.Parallel()
-	s := open(t, options(redisconn.Single, redistest.Single(t)))
-	l := concurrency(t, 10, time.Minute)
-	for _, holder := range []string{"one", "two"} {
-		take(t, s, by(l, "a", holder, 1))
-	}
-	for holder, isThere := range map[string]bool{"one": true, "two": true, "three": false} {
-		held, err := s.Holders(context.Background(), new(by(l, "a", holder, 0)), 0)
-		if err != nil || held.Total != 2 || isThere != (len(held.First) == 1) || isThere && held.First[0].Holder != holder {
-			t.Errorf("of %s it tells %+v, %v", holder, held, err)
-		}
-	}
-}

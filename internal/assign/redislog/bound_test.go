@@ -8,7 +8,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/assign/redislog"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 	"github.com/ratelimitd/ratelimitd/internal/redisconn"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
 )
@@ -72,23 +71,3 @@ func TestNoMoreIsLoadedThanThereIsRoomFor(t *testing.T) {
 }
 
 func leftOut(d *daemon) string { return fmt.Sprint(d.LeftOut()) }
-
-// A daemon loads many assignments, and follows many changes.
-func TestManyAssignmentsAndChanges(t *testing.T) {
-	t.Parallel()
-	many, changes := soaktest.Long(10_000, 100_000), soaktest.Long(500, 3000)
-	c := connOptions(redisconn.Single, redistest.Start(t).Addr())
-	maker := startLoaded(t, c, redislog.Options{Every: often})
-	assigntest.Apply(t, maker, plans(many, "p")...)
-	d := startLoaded(t, c, redislog.Options{})
-	if n := d.Table().Len(); n != many {
-		t.Errorf("%d of %d are loaded", n, many)
-	}
-	for i := range changes {
-		assigntest.Apply(t, maker, plan(fmt.Sprint(i), "q"))
-	}
-	asynctest.Eventually(t, "they are followed", func() bool { return d.Change() == maker.Change() })
-	if planOf(d, "0") != "q" || planOf(d, fmt.Sprint(changes-1)) != "q" || planOf(d, fmt.Sprint(changes)) != "p" {
-		t.Error("not all are in force")
-	}
-}

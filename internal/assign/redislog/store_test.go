@@ -284,42 +284,6 @@ func TestChangeGoesByWhatRedisHas(t *testing.T) {
 	}
 }
 
-// One of many daemons replaces each version.
-func TestOneOfManyReplacesAVersion(t *testing.T) {
-	t.Parallel()
-	c := connOptions(redisconn.Single, redistest.Single(t))
-	daemons := fleetOf(t, 3, c, redislog.Options{Every: often})
-	etag := assign.IfNone
-	for round := range 20 {
-		results := make([]assign.Result, 6)
-		var all sync.WaitGroup
-		for i := range results {
-			all.Go(func() {
-				change := plan("acme", fmt.Sprint(round)) // the same from all
-				change.IfMatch = etag
-				made, err := daemons[i%3].Apply(t.Context(), []assign.Change{change})
-				if err != nil {
-					t.Error(err)
-				}
-				results[i] = made[0]
-			})
-		}
-		all.Wait()
-		won := 0
-		for _, r := range results {
-			if r.Outcome == assign.Created || r.Outcome == assign.Replaced {
-				won++
-				etag = r.After.ETag
-			} else if r.Outcome != assign.Conflict {
-				t.Errorf("round %d: %+v", round, r)
-			}
-		}
-		if won != 1 {
-			t.Fatalf("round %d: %d have won", round, won)
-		}
-	}
-}
-
 // Someone else writes into the keys. What cannot be read is passed over, and can be
 // replaced.
 func TestWhatIsForeignIsPassedOver(t *testing.T) {

@@ -1,10 +1,8 @@
 package memstore_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,59 +14,6 @@ func by(l *bucket.Limit, user, holder string, cost int64) bucket.Hit {
 	h := hit(l, user, cost)
 	h.Holder = holder
 	return h
-}
-
-// What holders took is counted off as they release, and as lapsed ones are dropped.
-func TestBytesOfHoldersAreCountedOff(t *testing.T) {
-	var now atomic.Int64
-	now.Store(1e15)
-	s := memstore.New(memstore.Options{MaxKeys: 10, Clock: now.Load})
-	defer s.Close()
-	l := newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: 1000, Period: time.Hour})
-	take(t, s, by(l, "a", "first", 1))
-	now.Add(1)
-	one := s.Stats().Bytes
-	for range 3 {
-		for i := range 1000 {
-			take(t, s, by(l, "a", fmt.Sprint(i), 1))
-		}
-		if n := s.Stats().Bytes; n < one+1000*24 {
-			t.Errorf("%d bytes are counted of 1000 holders", n)
-		}
-		now.Add(1)
-		for i := range 1000 {
-			take(t, s, by(l, "a", fmt.Sprint(i), -1))
-		}
-		if n := s.Stats().Bytes; n > one+1000 {
-			t.Errorf("%d bytes are counted of one holder that is left, first %d", n, one)
-		}
-	}
-	for i := range 900 {
-		take(t, s, by(l, "a", fmt.Sprint(i), 1))
-	}
-	now.Add(time.Hour.Microseconds() - 1)
-	take(t, s, by(l, "a", "last", 1))
-	now.Add(1e6)
-	many := s.Stats().Bytes
-	for range 70 {
-		take(t, s, by(l, "a", "last", 1))
-	}
-	if n := s.Stats().Bytes; n < many {
-		t.Errorf("%d bytes are counted right after 900 holders have lapsed, %d before", n, many)
-	}
-	now.Add(time.Hour.Microseconds())
-	// Each take drops some, and none pays for all.
-	for range 70 {
-		take(t, s, by(l, "a", "last", 1))
-	}
-	if n := s.Stats().Bytes; n > many/10 {
-		t.Errorf("%d bytes are counted once 900 holders have lapsed, %d before", n, many)
-	}
-	now.Add(1000)
-	take(t, s, by(l, "a", "last", -1))
-	if n := s.Stats(); n.Keys != 0 || n.Bytes != 0 {
-		t.Errorf("%d keys of %d bytes are kept of no holders", n.Keys, n.Bytes)
-	}
 }
 
 // The holders of one request find room together, and a check finds as much as a take.
@@ -174,22 +119,5 @@ func TestNoRoomForAHolder(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Who asks for one holder gets this one alone.
-func TestOneHolderIsFound(t *testing.T) {
-	s := memstore.New(memstore.Options{MaxKeys: 100})
-	defer s.Close()
-	x := hit(newLimit(t, bucket.Spec{Algorithm: bucket.Concurrency, Requests: 10, Period: time.Minute}), "a", 1)
-	for _, x.Holder = range []string{"one", "two"} {
-		take(t, s, x)
-	}
-	for holder, isThere := range map[string]bool{"one": true, "two": true, "three": false} {
-		x.Holder = holder
-		held, err := s.Holders(context.Background(), &x, 0)
-		if err != nil || held.Total != 2 || isThere != (len(held.First) == 1) || isThere && held.First[0].Holder != holder {
-			t.Errorf("of %s it tells %+v, %v", holder, held, err)
-		}
 	}
 }

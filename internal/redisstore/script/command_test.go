@@ -93,18 +93,3 @@ func TestCostsDoNotCollide(t *testing.T) {
 		})
 	}
 }
-
-// Nor can one that chooses the holders.
-func TestHoldersDoNotCollide(t *testing.T) {
-	l := buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 3, Period: time.Hour})
-	const n = 1024
-	ends := make(map[uint64]bool)
-	for i := range n {
-		h := buckettest.Hit(l, "a", 1)
-		h.Holder = fmt.Sprint(i)
-		ends[testRequest(Take, h).hash(testSeed)%(2*n)] = true
-	}
-	if len(ends) < n/4 {
-		t.Errorf("%d holders have %d places in a table of %d", n, len(ends), 2*n)
-	}
-}
