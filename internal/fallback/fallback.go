@@ -84,11 +84,11 @@ func (f *Fallback) Reserve(ctx context.Context, r bucket.Reservation, hits []buc
 			return f.local.Reserve(ctx, r, hits, decisions)
 		}
 	}
-	g, err := f.begin(hits, decisions, cause)
+	g, err := f.newGroup(hits, decisions, cause)
 	if err != nil {
 		return err
 	}
-	defer f.end(g)
+	defer f.release(g)
 	if bucket.GroupAllowed(g.hits, g.decisions) {
 		g.settleQuotas()
 		err = g.decide(ctx, by, anyHit)
@@ -106,11 +106,11 @@ func (f *Fallback) Reserve(ctx context.Context, r bucket.Reservation, hits []buc
 // Check decides as Take does and charges nothing, like the Check of a
 // bucket.Store.
 func (f *Fallback) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision, cause error) error {
-	g, err := f.begin(hits, decisions, cause)
+	g, err := f.newGroup(hits, decisions, cause)
 	if err != nil {
 		return err
 	}
-	defer f.end(g)
+	defer f.release(g)
 	err = g.decide(ctx, f.local.Check, anyHit)
 	g.scatter(decisions)
 	return err
@@ -125,7 +125,7 @@ func (f *Fallback) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []
 		return errLength
 	}
 	g := f.groups.Get().(*group)
-	defer f.end(g)
+	defer f.release(g)
 	g.merge(hits)
 	for i, j := range g.of {
 		g.decisions[j] = decisions[i]
@@ -160,7 +160,7 @@ func (f *Fallback) Settle(ctx context.Context, id string, hits []bucket.Hit, set
 		return errLength
 	}
 	g := f.groups.Get().(*group)
-	defer f.end(g)
+	defer f.release(g)
 	g.merge(hits)
 	f.share(g)
 	g.choose(anyHit)
@@ -188,14 +188,14 @@ func (f *Fallback) Locate(h *bucket.Hit, l *bucket.Location) {
 	}
 }
 
-// Forget forgets the local states of these keys: a limit that somebody reset is
+// Forget forgets the local states of these keys: a limit that was reset is
 // full for this daemon too when it decides alone.
 func (f *Fallback) Forget(keys []string) { f.local.Forget(keys) }
 
-// begin returns the group of the hits, with the decisions of the modes allow and
+// newGroup returns the group of the hits, with the decisions of the modes allow and
 // deny; local limits decide later. It fails with cause if a limit is to fail with
-// its store. end ends the use of the group.
-func (f *Fallback) begin(hits []bucket.Hit, decisions []bucket.Decision, cause error) (*group, error) {
+// its store. release ends the use of the group.
+func (f *Fallback) newGroup(hits []bucket.Hit, decisions []bucket.Decision, cause error) (*group, error) {
 	if len(hits) != len(decisions) {
 		return nil, errLength
 	}
@@ -218,7 +218,7 @@ func (f *Fallback) begin(hits []bucket.Hit, decisions []bucket.Decision, cause e
 	return g, nil
 }
 
-func (f *Fallback) end(g *group) {
+func (f *Fallback) release(g *group) {
 	g.clear()
 	f.groups.Put(g)
 }

@@ -10,7 +10,7 @@ import (
 // use it again within a second of its return.
 const untilBack = time.Second
 
-// allow returns the decision of a limit of mode allow, as if nobody had taken from
+// allow returns the decision of a limit of mode allow, as if nothing had been taken from
 // it. A limit of 0, or a cost over the capacity, is denied for ever in any mode.
 func allow(h bucket.Hit) bucket.Decision {
 	d := h.Limit.DecideFirst(0, h.Demand(0))

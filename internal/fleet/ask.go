@@ -27,7 +27,7 @@ const (
 	answersWithin = time.Second
 
 	// questionsLive is how long the stream lives, and answersLive how long an answer that
-	// nobody fetches: the asker is gone by then.
+	// is not fetched: the asker is gone by then.
 	questionsLive = time.Minute
 	answersLive   = 5 * time.Second
 	// answersEach is how many questions a daemon answers per second; it skips any more.
@@ -45,7 +45,7 @@ type LineOptions struct {
 	// Daemons returns the IDs of the daemons in the register.
 	Daemons func(context.Context) ([]string, error)
 	// Answer answers the questions of others, one at a time; nil means that this daemon
-	// has no answer, which the asker is told.
+	// has no answer, and the asker learns that.
 	Answer func(question []byte) []byte
 	// Log gets a line when Redis refuses to let questions be heard; nil means no log.
 	Log *slog.Logger

@@ -71,7 +71,7 @@ func (b *backend) ask(ctx context.Context, now, deadline time.Time, requests ...
 			continue
 		}
 		if r.caller().traced != nil {
-			together.begin(r)
+			together.start(r)
 		}
 		b.pipe.Send(ctx, deadline, r.Request, mayLead)
 	}
@@ -84,7 +84,7 @@ func (b *backend) ask(ctx context.Context, now, deadline time.Time, requests ...
 		}
 		b.pipe.Wait(r.Request, now)
 		if r.Trip != nil {
-			together.end(r)
+			together.stop(r)
 		}
 		if r.IsGone() {
 			if gone := r.replace(); mayTakeLate(gone) {
@@ -106,7 +106,7 @@ func (b *backend) ask(ctx context.Context, now, deadline time.Time, requests ...
 }
 
 // fallBack lets the fallback decide what Redis did not, if the caller still waits. It
-// returns why nobody decided, or nil.
+// returns why it was not decided, or nil.
 func (b *backend) fallBack(ctx context.Context, r *request) error {
 	if b.fallback == nil {
 		return r.Cause

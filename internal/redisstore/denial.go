@@ -36,7 +36,7 @@ func (k *denial) copyFrom(r *script.Group) {
 
 // repeat writes the decisions as of now.
 func (k *denial) repeat(now time.Time, decisions []bucket.Decision) {
-	// A caller that waits as long as it is told must then be allowed, so time counts
+	// A caller that waits for the retry time must then be allowed, so time counts
 	// from when the reply came, not from when Redis decided.
 	passed := max(0, now.Sub(k.received).Truncate(time.Microsecond))
 	for i, d := range k.decisions {

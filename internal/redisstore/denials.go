@@ -80,7 +80,7 @@ func (d *denials) known(now time.Time, r *script.Group) (q question, isKnown boo
 }
 
 // learn remembers what Redis decided about the request of a question, if it is a denial
-// that lasts. isDecided is false if nobody decided it. A refund ends the denials of its
+// that lasts. isDecided is false if it was not decided. A refund ends the denials of its
 // key, even if it is unknown whether Redis has applied it. d may be nil.
 func (d *denials) learn(q question, r *script.Group, isDecided bool) {
 	if d == nil {

@@ -55,7 +55,7 @@ var (
 	tryLimit = neverReached(time.Minute)
 )
 
-// neverReached returns a limit that nobody reaches.
+// neverReached returns a limit that is never reached.
 func neverReached(period time.Duration) *bucket.Limit {
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: period})
 	if err != nil {

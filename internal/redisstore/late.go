@@ -10,8 +10,8 @@ import (
 )
 
 // A late take may be decided when its caller has disconnected, or was denied in another
-// way. Costs that it took then stay charged. Slots are given back, since nobody will
-// release them: the caller does not know that it has any. A caller who was let through
+// way. Costs that it took then stay charged. Slots are given back, since they would
+// not be released: the caller does not know that it has any. A caller who was let through
 // without Redis keeps them.
 
 // mayTakeLate reports whether a request that its caller has left may yet take slots.

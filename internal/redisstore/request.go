@@ -34,7 +34,7 @@ type request struct {
 	start, deadline time.Time       // of the wait for Redis
 	// skipped is why Redis is not to be asked; nil if it is.
 	skipped error
-	// err is why nobody decided, once asked; nil if Redis or the fallback did.
+	// err is why it was not decided, once asked; nil if Redis or the fallback did.
 	err error
 	// question is what the memory of denials was asked first.
 	question question
@@ -64,8 +64,8 @@ func (rs *requests) get() *request {
 	return &request{Request: pipe.NewRequest()}
 }
 
-// begin returns a request for hits; end ends its use.
-func (rs *requests) begin(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
+// newRequest returns a request for hits; finish ends its use.
+func (rs *requests) newRequest(ctx context.Context, m script.Mode, hits []bucket.Hit) *request {
 	r := rs.get()
 	r.Mode, r.ctx, r.start = m, ctx, time.Now()
 	r.deadline = r.start.Add(rs.timeoutFor(ctx, r.start))
@@ -100,15 +100,15 @@ func (rs *requests) timeoutFor(ctx context.Context, now time.Time) time.Duration
 	return min(rs.timeout, end.Sub(now)/5*4)
 }
 
-// end writes the decision of each of the caller's hits, and ends the use of a request.
-func (rs *requests) end(r *request, decisions []bucket.Decision) {
+// finish writes the decision of each of the caller's hits, and ends the use of a request.
+func (rs *requests) finish(r *request, decisions []bucket.Decision) {
 	for i, j := range r.merged {
 		decisions[i] = r.Decisions[j]
 	}
 	rs.recycle(r)
 }
 
-// recycle takes back a request that nobody else looks at any more.
+// recycle takes back a request that is no longer in use.
 func (rs *requests) recycle(r *request) {
 	r.Reset()
 	*r = request{Request: r.Request, text: r.text[:0], merged: r.merged[:0], of: r.of[:0]}

@@ -86,7 +86,7 @@ func (s *Store) Reserve(ctx context.Context, reserved bucket.Reservation, hits [
 	if len(hits) == 0 {
 		return nil
 	}
-	r := s.backend.begin(ctx, script.Take, hits)
+	r := s.backend.newRequest(ctx, script.Take, hits)
 	if reserved.ID != "" {
 		r.Name(reserved.ID, reserved.Lasts, s.backend.seed)
 	}
@@ -96,7 +96,7 @@ func (s *Store) Reserve(ctx context.Context, reserved bucket.Reservation, hits [
 // take decides a request to take, and ends its use.
 func (s *Store) take(r *request, decisions []bucket.Decision) (err error) {
 	if s.isKnownDenied(r) {
-		s.backend.end(r, decisions)
+		s.backend.finish(r, decisions)
 		return nil
 	}
 	if r.isSpread {
@@ -120,7 +120,7 @@ func (s *Store) isKnownDenied(r *request) (isKnown bool) {
 	return isKnown
 }
 
-// endTake ends a take that was decided, or that nobody decided because of err.
+// endTake ends a take that was decided, or was not because of err.
 func (s *Store) endTake(r *request, decisions []bucket.Decision, err error) {
 	if r.late != nil && (err != nil || !bucket.GroupAllowed(r.Hits, r.Decisions)) {
 		s.backend.dropLate(r)
@@ -130,7 +130,7 @@ func (s *Store) endTake(r *request, decisions []bucket.Decision, err error) {
 		s.denials.forgetHashes(r.Hashes)
 	}
 	s.denials.learn(r.question, &r.Group, err == nil)
-	s.backend.end(r, decisions)
+	s.backend.finish(r, decisions)
 }
 
 // NodeOf returns what decides hits, as far as is known: TakeMany may take them with others
@@ -148,12 +148,12 @@ func (s *Store) NodeOf(hits []bucket.Hit) any {
 func (s *Store) TakeMany(ctx context.Context, takes []bucket.Take) {
 	requests, of := make([]*request, 0, len(takes)), make([]int, 0, len(takes))
 	for i := range takes {
-		r := s.backend.begin(ctx, script.Take, takes[i].Hits)
+		r := s.backend.newRequest(ctx, script.Take, takes[i].Hits)
 		switch {
 		case r.isSpread:
 			takes[i].Err = s.take(r, takes[i].Decisions)
 		case s.isKnownDenied(r):
-			s.backend.end(r, takes[i].Decisions)
+			s.backend.finish(r, takes[i].Decisions)
 		default:
 			requests, of = append(requests, r), append(of, i)
 		}
@@ -178,12 +178,12 @@ func (s *Store) Check(ctx context.Context, hits []bucket.Hit, decisions []bucket
 		return errLength
 	}
 	b := s.backend
-	r := b.begin(ctx, script.Check, hits)
+	r := b.newRequest(ctx, script.Check, hits)
 	pieces := b.split(r, script.Check)
 	err := b.ask(ctx, r.start, r.deadline, pieces...)
 	scatter(pieces, r.Decisions)
 	b.recycleAll(pieces)
-	b.end(r, decisions) // degraded answers are counted when they are taken
+	b.finish(r, decisions) // degraded answers are counted when they are taken
 	return err
 }
 
@@ -194,7 +194,7 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 		return errLength
 	}
 	b := s.backend
-	r := b.begin(context.WithoutCancel(ctx), script.GiveBack, hits)
+	r := b.newRequest(context.WithoutCancel(ctx), script.GiveBack, hits)
 	for i, j := range r.merged {
 		r.Decisions[j] = decisions[i]
 	}
@@ -216,7 +216,7 @@ func (s *Store) GiveBack(ctx context.Context, hits []bucket.Hit, decisions []buc
 	scatter(charged, r.Decisions)
 	b.recycleAll(charged)
 	s.denials.forgetHashes(r.Hashes)
-	b.end(r, decisions)
+	b.finish(r, decisions)
 	return err
 }
 
@@ -232,7 +232,7 @@ func (s *Store) Settle(ctx context.Context, id string, hits []bucket.Hit, settle
 		return nil
 	}
 	b := s.backend
-	r := b.begin(context.WithoutCancel(ctx), script.Settle, hits)
+	r := b.newRequest(context.WithoutCancel(ctx), script.Settle, hits)
 	r.Name(id, 0, b.seed)
 	pieces := b.split(r, script.Settle)
 	err := b.ask(r.ctx, r.start, r.deadline, pieces...)

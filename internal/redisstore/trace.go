@@ -9,12 +9,12 @@ import (
 // leg has the times of requests that were asked together: those of the slowest one.
 type leg struct{ queued, asked time.Duration }
 
-// begin gives a request a trip.
-func (l *leg) begin(r *request) { r.Trip = &pipe.Trip{Queued: time.Now()} }
+// start gives a request a trip.
+func (l *leg) start(r *request) { r.Trip = &pipe.Trip{Queued: time.Now()} }
 
-// end adds the trip of a request whose wait is over to the leg, and what the leg grew
+// stop adds the trip of a request whose wait is over to the leg, and what the leg grew
 // by to the trace.
-func (l *leg) end(r *request) {
+func (l *leg) stop(r *request) {
 	t, trace := r.Trip, r.caller().traced
 	var queued, asked time.Duration
 	switch {

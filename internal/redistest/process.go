@@ -116,7 +116,7 @@ func (p *process) serve(args []string) {
 }
 
 // startRetrying starts a process that configure has given its arguments, on
-// one port after the other until nobody else has it.
+// one port after the other until one is free.
 func startRetrying(ctx context.Context, configure func(*process) error) (*process, error) {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -183,7 +183,7 @@ func (p *process) start(ctx context.Context) error {
 }
 
 // waitReady waits until this very process answers: when it could not have its
-// port, the server of somebody else may answer there.
+// port, another server may answer there.
 func (p *process) waitReady(ctx context.Context) error {
 	// Looking for the end of the process between dials costs a poll at most.
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -62,7 +62,7 @@ func waitWatching(ctx context.Context, p *process, name string) error {
 	defer c.Close()
 	// It asks its master for replicas every ten seconds and says hello to
 	// other sentinels every two. When a busy machine has stopped it for two, it
-	// fails over nothing for half a minute. A Redis that cannot be told otherwise,
+	// fails over nothing for half a minute. A Redis that has no such command,
 	// before 7.0, only takes longer.
 	_ = c.Process(ctx, redis.NewStatusCmd(ctx, "sentinel", "debug", "info-period", "200", "publish-period", "200", "tilt-period", "1000"))
 	return until(ctx, "wait for the sentinels", func(ctx context.Context) error {

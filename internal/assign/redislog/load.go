@@ -121,7 +121,7 @@ func (s *Store) isFull() bool { return s.blocks.Load()+s.others.Load() > 0 }
 
 // Lacks returns why requests should go to other daemons, or nil: something is left out,
 // and always has been since the start. A daemon that once had everything continues, since
-// the others may have no more room than it, and without any daemon nobody is limited.
+// the others may have no more room than it, and without any daemon nothing is limited.
 func (s *Store) Lacks() error {
 	if !s.isFull() || s.wasWhole.Load() {
 		return nil

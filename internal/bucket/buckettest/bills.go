@@ -20,7 +20,7 @@ func billSaysWhatIsCharged(t *testing.T, h Harness) {
 		s, setClock := openNow(t, h)
 		reader, ok := s.(billReader)
 		if !ok {
-			t.Skip("this store tells no bills")
+			t.Skip("this store reports no bills")
 		}
 		want := func(step, id string, cost, takes int64, left time.Duration) {
 			t.Helper()

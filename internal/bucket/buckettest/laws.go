@@ -326,7 +326,7 @@ func keysAreNotKept(t *testing.T, h Harness) {
 	copy(shared.Key, second.Key)
 	copy(shared.Place, second.Place)
 	if d := Take(t, s, second); !bucket.Allowed(d) {
-		t.Error("a key that nobody used was denied: the store kept a caller's slice")
+		t.Error("an unused key was denied: the store kept a caller's slice")
 	}
 	if d := Take(t, s, first); bucket.Allowed(d) {
 		t.Error("a key was forgotten: the store kept a caller's slice")

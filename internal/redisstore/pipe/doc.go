@@ -30,7 +30,7 @@
 //
 // # Silence
 //
-// Whoever sends a batch notices silence by its timeout, the callers who wait by the watch
+// The sender of a batch notices silence by its timeout, waiting callers by the watch
 // of the queue. After two failures in a row the breaker of the node opens: until a probe is
-// answered nobody waits for it.
+// answered no caller waits for it.
 package pipe

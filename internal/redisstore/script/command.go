@@ -94,7 +94,7 @@ func (c *Command) Fail(err error) {
 // microseconds. clock is empty, or in tests the script's clock in microseconds since
 // the Unix epoch. at returns a moment, in microseconds too: of a limit by calendar the
 // script gets the window that contains it, and the one after that. A request that was
-// told Elsewhen, and is alone, chooses the moment itself.
+// answered with Elsewhen, and is alone, chooses the moment itself.
 func (c *Command) Prepare(ctx context.Context, skew, clock string, at func() int64) {
 	for _, r := range c.requests {
 		c.encode(r, at)
@@ -121,7 +121,7 @@ func (c *Command) PrepareEval(ctx context.Context) {
 	c.Cmd = redis.NewIntSliceCmd(ctx, c.args...)
 }
 
-// stringOf returns a string in the memory of text, which nobody writes until the command
+// stringOf returns a string in the memory of text, which is not written until the command
 // is reset.
 func stringOf(text []byte) string { return unsafe.String(unsafe.SliceData(text), len(text)) }
 
