@@ -89,21 +89,6 @@ func TestPendingCountsThoseBefore(t *testing.T) {
 	}
 }
 
-// BenchmarkPending measures a hit of a group: however many it has, about the same.
-func BenchmarkPending(b *testing.B) {
-	for _, n := range []int{1, 16, 100, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			hits, decisions := randomTakers(b, rand.New(rand.NewPCG(1, 1)), n)
-			for done := 0; done < b.N; done += n {
-				var pending bucket.Pending
-				for i := range hits {
-					pending.Before(hits, decisions, i)
-				}
-			}
-		})
-	}
-}
-
 func TestSettledQuotasAllowTheSameAsMergedHits(t *testing.T) {
 	t.Parallel()
 	l, err := bucket.NewLimit(bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Second})

@@ -182,25 +182,6 @@ func TestShortenedKeysAreNobodysOwn(t *testing.T) {
 	}
 }
 
-func TestAlgorithmNames(t *testing.T) {
-	for _, a := range buckettest.Rates() {
-		if got, err := bucket.ParseAlgorithm(a.String()); err != nil || got != a {
-			t.Errorf("%q is parsed as %d, %v; want %d", a.String(), got, err, a)
-		}
-	}
-	for a, want := range map[bucket.Algorithm]string{0: "Algorithm(0)", 8: "Algorithm(8)", 255: "Algorithm(255)"} {
-		if got := a.String(); got != want {
-			t.Errorf("the algorithm %d is called %q, want %q", uint8(a), got, want)
-		}
-		if _, err := bucket.ParseAlgorithm(want); err == nil {
-			t.Errorf("%q is parsed", want)
-		}
-	}
-	if _, err := bucket.ParseAlgorithm(""); err == nil {
-		t.Error("an empty name is parsed")
-	}
-}
-
 // However much a postpaid bucket is charged, and however slowly it drains, it
 // is full again after ten times the longest period.
 func TestDebtsEnd(t *testing.T) {

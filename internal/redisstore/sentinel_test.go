@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -37,39 +36,5 @@ func TestStateSurvivesASentinelFailover(t *testing.T) {
 	// The promoted replica has no script yet on new connections; it decides.
 	if d := take(t, s, hit(l, "a", 41))[0]; d.Allowed() {
 		t.Errorf("more than remains was allowed: %+v", d)
-	}
-}
-
-// TestSentinelsAreGivenTheirPassword has sentinels that ask for a user and a password,
-// and a master that asks for none.
-func TestSentinelsAreGivenTheirPassword(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	sentinels, _, _ := redistest.StartSentinel(t, "limits")
-	for _, addr := range sentinels {
-		c := redistest.Client(t, addr)
-		for _, user := range []string{"guard", "default"} {
-			if err := c.Do(ctx, "acl", "setuser", user, "on", "resetpass", ">"+user+"-secret", "allchannels", "+@all").Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	o := options(redisconn.Sentinel, sentinels...)
-	o.SentinelMaster = "limits"
-	for _, tc := range []struct {
-		username, password string
-		good               bool
-	}{
-		{"", "", false},
-		{"guard", "default-secret", false},
-		{"", "default-secret", true},
-		{"guard", "guard-secret", true},
-	} {
-		t.Run(fmt.Sprintf("%q with %q", tc.username, tc.password), func(t *testing.T) {
-			o.SentinelUsername, o.SentinelPassword = tc.username, tc.password
-			if err := open(t, o).Ping(ctx); (err == nil) != tc.good {
-				t.Errorf("as %q with %q: %v", tc.username, tc.password, err)
-			}
-		})
 	}
 }

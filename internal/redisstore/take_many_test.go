@@ -98,24 +98,6 @@ func TestManyTakesWithoutRedis(t *testing.T) {
 	})
 }
 
-// A caller that has gone is not waited for.
-func TestManyTakesOfACallerThatHasGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(*testOptions) {})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	takes := takesOf(4, hit(daily(t, 5), "a", 1))
-	r.store.TakeMany(ctx, takes)
-	for i, take := range takes {
-		if take.Err == nil {
-			t.Errorf("take %d is decided: %+v", i, take.Decisions)
-		}
-	}
-	if o := r.take(t.Context(), hit(daily(t, 5), "a", 0)); !o.decided() || o.decisions[0].Remaining != 5 {
-		t.Errorf("%+v", o)
-	}
-}
-
 // On a cluster takes of one node may be taken together, also if the cluster has moved a slot
 // since, and what asks several hash tags is of no node.
 func TestManyTakesOnACluster(t *testing.T) {

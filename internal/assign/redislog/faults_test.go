@@ -45,44 +45,6 @@ func TestDaemonThatIsCutOffCatchesUp(t *testing.T) {
 	}
 }
 
-// A daemon whose process stood still goes on with what it knows until its first look.
-func TestDaemonThatWasStoppedCatchesUp(t *testing.T) {
-	t.Parallel()
-	c := connOptions(redisconn.Single, redistest.Single(t))
-	stopped := startLoaded(t, c, redislog.Options{Every: often})
-	d := startLoaded(t, c, redislog.Options{Every: often})
-	assigntest.Apply(t, d, plan("acme", "p"))
-	converge(t, stopped)
-	goesOn := make(chan struct{})
-	stands := make(chan struct{}, 1)
-	stopped.conn.AddHook(pipelineHook{func() {
-		select {
-		case stands <- struct{}{}:
-		default:
-		}
-		<-goesOn
-	}})
-	<-stands
-	assigntest.Apply(t, d, plan("acme", "q"))
-	if got := planOf(stopped, "acme"); got != "p" {
-		t.Errorf("it stands still, and has %q", got)
-	}
-	close(goesOn)
-	converge(t, stopped)
-}
-
-// pipelineHook calls before before each pipeline, which is how a store looks for changes.
-type pipelineHook struct{ before func() }
-
-func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, all []redis.Cmder) error {
-		h.before()
-		return next(ctx, all)
-	}
-}
-
 // A change whose reply is lost is made once, and is no conflict with itself.
 func TestLostReplyIsNoConflict(t *testing.T) {
 	t.Parallel()
@@ -126,10 +88,10 @@ func TestChangeIsInForceThoughRedisFallsSilent(t *testing.T) {
 }
 
 // failingPipelines lets one pipeline pass, and has all that follow fail.
-type failingPipelines struct {
-	pipelineHook
-	passed *atomic.Int64
-}
+type failingPipelines struct{ passed *atomic.Int64 }
+
+func (failingPipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (failingPipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 func (f failingPipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {

@@ -322,26 +322,6 @@ func TestExpiredKeysAreAsMuchRoomAsTheyTook(t *testing.T) {
 	}
 }
 
-func TestFullOfExpiredKeysHasRoom(t *testing.T) {
-	var now atomic.Int64
-	now.Store(1e15)
-	s := memstore.New(memstore.Options{MaxKeys: 50, WhenFull: memstore.Deny, Clock: now.Load})
-	defer s.Close()
-	l := newLimit(t, bucket.Spec{Algorithm: bucket.GCRA, Requests: 1, Period: time.Second})
-	for round := range 3 {
-		for i := range 50 {
-			h := hit(l, fmt.Sprint(round, i), 1)
-			if d := check(t, s, h)[0]; d.Degraded {
-				t.Fatalf("round %d key %d, a check: %+v", round, i, d)
-			}
-			if d := take(t, s, h)[0]; d.Degraded {
-				t.Fatalf("round %d key %d: %+v", round, i, d)
-			}
-		}
-		now.Add(1e6)
-	}
-}
-
 // One expired key among many that live is found, wherever it is.
 func TestFullButForOneHasRoom(t *testing.T) {
 	const maxKeys = 50

@@ -183,45 +183,6 @@ func TestDroppedRequestComesBackOnce(t *testing.T) {
 	}
 }
 
-// A silent node is not asked until a probe is answered, and nobody waits for it.
-func TestNodeThatIsSilentIsNotAsked(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 300*time.Millisecond, oneAway, nil)
-	r.proxy.Hold("evalsha")
-	asynctest.Eventually(t, "the breaker opens", func() bool {
-		q := r.request("silent")
-		r.pipe.Send(context.Background(), time.Now().Add(300*time.Millisecond), q, true)
-		r.pipe.Wait(q, time.Now())
-		return errors.Is(q.Cause, pipe.ErrBreakerOpen) && q.State() == pipe.Failed
-	})
-	r.proxy.Heal(t)
-	asynctest.Eventually(t, "a probe closes it", func() bool {
-		q := r.request("speaks")
-		r.send(context.Background(), q)
-		r.pipe.Wait(q, time.Now())
-		return q.State() == pipe.Decided
-	})
-}
-
-// A request that was reset is used again like a new one.
-func TestRequestIsUsedAgain(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, time.Minute, oneAway, nil)
-	q := r.request("again")
-	for i := range int64(3) {
-		r.send(context.Background(), q)
-		if r.want(q, pipe.Decided, nil); q.Decisions[0].Remaining != 8-i {
-			t.Errorf("take %d: %+v", i, q.Decisions[0])
-		}
-		same := q
-		q = r.request("again")
-		same.Reset()
-		same.Mode = q.Mode
-		same.Hits, same.Hashes, same.Decisions = append(same.Hits, q.Hits...), append(same.Hashes, q.Hashes...), append(same.Decisions, q.Decisions...)
-		q = same
-	}
-}
-
 // What comes after Close is refused.
 func TestClosedPipeRefuses(t *testing.T) {
 	t.Parallel()
