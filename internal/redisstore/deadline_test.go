@@ -27,6 +27,7 @@ func TestCallersWaitForAPartOfTheirTime(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, func(o *testOptions) { o.Batch.Size, o.Timeout = c.size, c.timeout })
 			r.proxy.Hold("evalsha")
+			before := r.metric("degraded_answers_total", "timeout") // of a slow machine, before Redis answered
 			ctx, cancel := context.WithTimeout(context.Background(), c.given)
 			defer cancel()
 			start := time.Now()
@@ -34,10 +35,10 @@ func TestCallersWaitForAPartOfTheirTime(t *testing.T) {
 			if waited := time.Since(start); !o.degraded() || waited < c.wait-watchSlack {
 				t.Errorf("after %s: %+v", waited, o)
 			}
-			if n := r.metric("degraded_answers_total", "timeout"); n != 1 {
+			if n := r.metric("degraded_answers_total", "timeout") - before; n != 1 {
 				t.Errorf("%v answers were counted for no answer in time", n)
 			}
-			if r.breakerIsOpen() {
+			if c.given < c.timeout && r.breakerIsOpen() {
 				t.Error("a caller's deadline has opened the breaker")
 			}
 		})
