@@ -4,8 +4,6 @@ package redistest
 
 import (
 	"bytes"
-	"context"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -61,13 +59,19 @@ func StartProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	port, release, err := reservePort()
 	check(t, err)
-	p := &Proxy{server: addr, port: port, links: make(map[*link]struct{}), healed: make(chan struct{})}
+	t.Cleanup(release)
+	p := newProxy(t, addr)
+	p.port = port
+	check(t, p.listen())
+	return p
+}
+
+func newProxy(t testing.TB, addr string) *Proxy {
+	p := &Proxy{server: addr, links: make(map[*link]struct{}), healed: make(chan struct{})}
 	t.Cleanup(func() {
 		p.Refuse()
 		p.pumps.Wait()
-		release()
 	})
-	check(t, p.listen())
 	return p
 }
 
@@ -295,41 +299,7 @@ func (l *link) close() {
 // host:port: as a load balancer does, or a proxy that ends TLS. The end of the test
 // closes listener and the connections.
 func Forward(t testing.TB, listener net.Listener, addr string) {
-	var connections sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() {
-		cancel()
-		listener.Close()
-		connections.Wait()
-	})
-	connections.Go(func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			connections.Go(func() { forward(ctx, from, addr) })
-		}
-	})
-}
-
-// forward joins a connection with one to addr until either side or ctx ends.
-func forward(ctx context.Context, from net.Conn, addr string) {
-	defer from.Close()
-	var d net.Dialer
-	to, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	defer context.AfterFunc(ctx, func() { from.Close() })()
-	back := make(chan struct{})
-	go func() {
-		defer close(back)
-		_, _ = io.Copy(from, to)
-		from.Close()
-	}()
-	_, _ = io.Copy(to, from)
-	to.Close()
-	<-back
+	p := newProxy(t, addr)
+	p.listener = listener
+	p.pumps.Go(func() { p.accept(listener) })
 }
