@@ -2,8 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,71 +32,6 @@ func (r *rig) waitForRedis() {
 	r.t.Helper()
 	h := hit(daily(r.t, 1000), "back", 1)
 	asynctest.Eventually(r.t, "Redis decides", func() bool { return r.take(context.Background(), h).decided() })
-}
-
-// Failures open the breaker only in a row: an answer in between shows that the node
-// is there.
-func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
-	t.Parallel()
-	for name, fail := range map[string]func(r *rig, take func()){
-		"slow": func(r *rig, take func()) {
-			r.proxy.Hold("evalsha")
-			take()
-			r.proxy.Heal(r.t)
-		},
-		"cut": func(r *rig, take func()) {
-			done := r.proxy.CutAfter("evalsha")
-			take()
-			<-done
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var log asynctest.Buffer
-			r := newRig(t, func(o *testOptions) {
-				impatient(o)
-				o.Log = slog.New(slog.NewTextHandler(&log, nil))
-			})
-			for range 3 {
-				fail(r, func() {
-					if o := r.take(context.Background(), hit(daily(t, 1000), "a", 1)); !o.degraded() {
-						t.Errorf("a take without a reply: %+v", o)
-					}
-				})
-				r.waitForRedis()
-			}
-			// A breaker that opens may be closed again before a test sees it open.
-			if strings.Contains(log.String(), "the node does not answer") {
-				t.Errorf("failures with answers between them have opened the breaker:\n%s", log.String())
-			}
-		})
-	}
-}
-
-// Batches that were in flight at the same time met the same slowness, and count as
-// one failure.
-func TestCallsAtTheSameTimeFailOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(o *testOptions) {
-		o.Timeout = 5 * time.Second // all four go within it, on a busy machine too
-		o.Batch.InFlight = 4
-	})
-	r.proxy.Hold("evalsha")
-	h := hit(daily(t, 1000), "a", 1)
-	var away []<-chan outcome
-	for range 4 {
-		away = append(away, r.beginHeld(h))
-	}
-	for _, done := range away {
-		if o := <-done; !o.degraded() {
-			t.Errorf("a take without a reply: %+v", o)
-		}
-	}
-	r.proxy.Heal(t)
-	r.waitForRedis()
-	if n := r.metric("degraded_answers_total", "breaker_open"); n != 0 {
-		t.Errorf("calls that failed together have opened the breaker: it answered %v times", n)
-	}
 }
 
 // While the breaker is open no caller waits, and only probes ask, until one of them is

@@ -34,3 +34,21 @@ func TestBreakerThatHasClosedCountsFailuresAnew(t *testing.T) {
 		t.Error("a failure after it has closed opened the breaker")
 	}
 }
+
+// Failures open the breaker only in a row: an answer in between shows that the node is
+// there. Commands that were in flight at the same time fail once.
+func TestAnswersBetweenFailuresKeepTheBreakerClosed(t *testing.T) {
+	t.Parallel()
+	away := errors.New("the node is away")
+	b := newBreaker(func(context.Context) error { return nil }, func(error) {})
+	defer b.close()
+	start := time.Now()
+	for range 3 {
+		b.record(time.Now(), away)
+		b.record(start, away)
+		b.record(time.Now(), nil)
+	}
+	if b.isOpen.Load() {
+		t.Error("failures with answers between them have opened the breaker")
+	}
+}
