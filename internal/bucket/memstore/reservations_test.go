@@ -27,7 +27,7 @@ func TestBillsAreBounded(t *testing.T) {
 	}{
 		"keys, evict":  {memstore.Evict, 10_000, 2_500, 8},
 		"keys, deny":   {memstore.Deny, 10_000, 2_500, 8},
-		"bytes, allow": {memstore.Allow, 1e6, maxBytes / reservedShare / 400, 300},
+		"bytes, allow": {memstore.Allow, 1e6, maxBytes / reservedShare / 650, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var now atomic.Int64
