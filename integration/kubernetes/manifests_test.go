@@ -292,6 +292,10 @@ func TestDocumentedKustomizationBuilds(t *testing.T) {
 	if image := want.Images[0].NewName + ":" + want.Images[0].NewTag; container(t, o).Image != image {
 		t.Errorf("the image is %s, want %s", container(t, o).Image, image)
 	}
+	operators := only[*networkingv1.NetworkPolicy](t, o).Spec.Ingress[1].From[0]
+	if namespace := operators.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"]; namespace != "observability" {
+		t.Errorf("Prometheus is in the namespace %q", namespace)
+	}
 	settings := o.settings(t)
 	for _, generated := range want.ConfigMapGenerator {
 		for _, literal := range generated.Literals {

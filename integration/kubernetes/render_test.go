@@ -41,17 +41,25 @@ type podMonitor struct {
 	} `json:"spec"`
 }
 
+// prometheusRule is another resource of the Prometheus operator; promtool tests its rules.
+type prometheusRule struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              map[string]any `json:"spec"`
+}
+
 // newObject has an empty object for each kind that is deployed.
 var newObject = map[metav1.TypeMeta]func() metav1.Object{
-	{APIVersion: "apps/v1", Kind: "Deployment"}:                     func() metav1.Object { return new(appsv1.Deployment) },
-	{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}: func() metav1.Object { return new(autoscalingv2.HorizontalPodAutoscaler) },
-	{APIVersion: "monitoring.coreos.com/v1", Kind: "PodMonitor"}:    func() metav1.Object { return new(podMonitor) },
-	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}:     func() metav1.Object { return new(networkingv1.NetworkPolicy) },
-	{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}:          func() metav1.Object { return new(policyv1.PodDisruptionBudget) },
-	{APIVersion: "v1", Kind: "ConfigMap"}:                           func() metav1.Object { return new(corev1.ConfigMap) },
-	{APIVersion: "v1", Kind: "PersistentVolumeClaim"}:               func() metav1.Object { return new(corev1.PersistentVolumeClaim) },
-	{APIVersion: "v1", Kind: "Service"}:                             func() metav1.Object { return new(corev1.Service) },
-	{APIVersion: "v1", Kind: "ServiceAccount"}:                      func() metav1.Object { return new(corev1.ServiceAccount) },
+	{APIVersion: "apps/v1", Kind: "Deployment"}:                      func() metav1.Object { return new(appsv1.Deployment) },
+	{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}:  func() metav1.Object { return new(autoscalingv2.HorizontalPodAutoscaler) },
+	{APIVersion: "monitoring.coreos.com/v1", Kind: "PodMonitor"}:     func() metav1.Object { return new(podMonitor) },
+	{APIVersion: "monitoring.coreos.com/v1", Kind: "PrometheusRule"}: func() metav1.Object { return new(prometheusRule) },
+	{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}:      func() metav1.Object { return new(networkingv1.NetworkPolicy) },
+	{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}:           func() metav1.Object { return new(policyv1.PodDisruptionBudget) },
+	{APIVersion: "v1", Kind: "ConfigMap"}:                            func() metav1.Object { return new(corev1.ConfigMap) },
+	{APIVersion: "v1", Kind: "PersistentVolumeClaim"}:                func() metav1.Object { return new(corev1.PersistentVolumeClaim) },
+	{APIVersion: "v1", Kind: "Service"}:                              func() metav1.Object { return new(corev1.Service) },
+	{APIVersion: "v1", Kind: "ServiceAccount"}:                       func() metav1.Object { return new(corev1.ServiceAccount) },
 }
 
 // add decodes the documents of a text as strictly as an API server does that is asked

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -173,7 +174,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"image: {pullPolicy: Sometimes}":         "/image/pullPolicy",
 		"podMonitor: {enabled: 'yes'}":           "/podMonitor/enabled",
 		"resources: {requets: {}}":               "requets",
-		"terminationGracePeriodSeconds: 0":       "/terminationGracePeriodSeconds",
+		"settings: {drain_delay: 15 s}":          "drain_delay",
+		"terminationGracePeriodSeconds: 10":      "terminationGracePeriodSeconds",
 		"networkPolicy: {callers: everybody}":    "/networkPolicy/callers",
 	} {
 		t.Run(values, func(t *testing.T) {
@@ -188,8 +190,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 const everyValue = `
 image: {repository: registry.corp/ratelimitd, tag: v0.1.0, pullPolicy: Always}
 imagePullSecrets: [{name: corp}]
-settings: {grpc: {tls: {cert: /tls/tls.crt, key: /tls/tls.key}}, admin: {tls: {cert: /tls/tls.crt, key: /tls/tls.key}, tokens_file: /etc/ratelimitd/tokens/tokens.yaml}}
-terminationGracePeriodSeconds: 60
+fullnameOverride: limiter
+settings: {drain_delay: 1m30s, grpc: {tls: {cert: /tls/tls.crt, key: /tls/tls.key}}, admin: {tls: {cert: /tls/tls.crt, key: /tls/tls.key}, tokens_file: /etc/ratelimitd/tokens/tokens.yaml}}
 limitsConfigMap: own
 secrets: {redis: corp-redis, tokens: corp-tokens}
 resources: {requests: {cpu: 2}, limits: {memory: 1Gi}}
@@ -198,6 +200,10 @@ replicas: 3
 disruptionBudget: {enabled: false}
 networkPolicy: {callers: [{podSelector: {matchLabels: {app: envoy}}}], operators: []}
 podMonitor: {enabled: true, labels: {release: prometheus}}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+dashboards: {enabled: true, labels: {grafana_dashboard: null, dashboards: all}}
+podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
+securityContext: {readOnlyRootFilesystem: false}
 podAnnotations: {sidecar.istio.io/inject: "false"}
 podLabels: {team: edge}
 nodeSelector: {kubernetes.io/arch: arm64}
@@ -243,14 +249,15 @@ func TestValuesAreFollowed(t *testing.T) {
 		}
 	}
 	monitor := only[*podMonitor](t, o)
+	dashboards := o["ConfigMap limiter-dashboards"].(*corev1.ConfigMap)
 	policy := only[*networkingv1.NetworkPolicy](t, o).Spec.Ingress
 	for what, found := range map[string][2]any{
-		"the name":                  {d.Name, "shop-ratelimitd"},
+		"the name":                  {d.Name, "limiter"},
 		"the image":                 {c.Image, "registry.corp/ratelimitd:v0.1.0"},
 		"the pull":                  {c.ImagePullPolicy, corev1.PullAlways},
 		"the pull secret":           {p.ImagePullSecrets, []corev1.LocalObjectReference{{Name: "corp"}}},
 		"the replicas":              {*d.Spec.Replicas, 3},
-		"the grace":                 {*p.TerminationGracePeriodSeconds, 60},
+		"the grace":                 {*p.TerminationGracePeriodSeconds, 90 + 15},
 		"the secrets":               {secrets, map[string]string{"redis": "corp-redis", "tokens": "corp-tokens", "tls": "shop-tls"}},
 		"the memory":                {c.Resources.Limits.Memory().String(), "1Gi"},
 		"the CPU":                   {c.Resources.Requests.Cpu().String(), "2"},
@@ -265,12 +272,19 @@ func TestValuesAreFollowed(t *testing.T) {
 		"the variable":              {c.Env[0].ValueFrom.SecretKeyRef.Key, "sentinel"},
 		"the mount":                 {c.VolumeMounts[len(c.VolumeMounts)-1].MountPath, "/tls"},
 		"the monitor's label":       {monitor.Labels["release"], "prometheus"},
+		"the alerts' label":         {o["PrometheusRule limiter-alerts"].GetLabels()["release"], "prometheus"},
+		"the dashboards' labels":    {dashboards.Labels["grafana_dashboard"] + dashboards.Labels["dashboards"], "all"},
+		"the root file system":      {*c.SecurityContext.ReadOnlyRootFilesystem, false},
+		"the capabilities":          {c.SecurityContext.Capabilities.Drop, []string{"ALL"}},
 		"the callers":               {policy[0].From[0].PodSelector.MatchLabels, map[string]string{"app": "envoy"}},
 		"the rules for the network": {len(policy), 1},
 	} {
 		if fmt.Sprint(found[0]) != fmt.Sprint(found[1]) {
 			t.Errorf("%s: %v, want %v", what, found[0], found[1])
 		}
+	}
+	if s := p.SecurityContext; s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || !*s.RunAsNonRoot {
+		t.Errorf("the pod runs as %v", s)
 	}
 	for name, object := range o {
 		switch object.(type) {
@@ -281,10 +295,10 @@ func TestValuesAreFollowed(t *testing.T) {
 			t.Errorf("%s has the labels %v", name, object.GetLabels())
 		}
 	}
-	if o["ConfigMap shop-ratelimitd-limits"] != nil {
+	if o["ConfigMap limiter-limits"] != nil {
 		t.Error("there are two ConfigMaps of limits")
 	}
-	for _, want := range []string{"shop-ratelimitd.limits.svc:8081", "shop-ratelimitd-headless.limits.svc:8081", "deployment/shop-ratelimitd"} {
+	for _, want := range []string{"limiter.limits.svc:8081", "limiter-headless.limits.svc:8081", "deployment/limiter"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes lack %s:\n%s", want, notes)
 		}
@@ -306,6 +320,35 @@ func TestValuesAreFollowed(t *testing.T) {
 	claim := only[*corev1.PersistentVolumeClaim](t, rendered(t, "settings: {store: memory}\npersistence: {size: 5Gi, storageClass: fast}"))
 	if size := claim.Spec.Resources.Requests.Storage().String(); size != "5Gi" || *claim.Spec.StorageClassName != "fast" {
 		t.Errorf("the claim is for %s of %v", size, claim.Spec.StorageClassName)
+	}
+}
+
+// The chart installs the alerts, recording rules and dashboards as they are in the project.
+func TestChartHasAlertsAndDashboards(t *testing.T) {
+	if o := rendered(t, ""); o["PrometheusRule ratelimitd-alerts"] != nil || o["ConfigMap ratelimitd-dashboards"] != nil {
+		t.Error("they are there without being asked for")
+	}
+	o, _, err := render(t, "shop", "prometheusRule: {enabled: true}\ndashboards: {enabled: true}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"alerts", "recording"} {
+		var want map[string]any
+		if err := yaml.Unmarshal([]byte(readFile(t, "deploy/prometheus/"+name+".yaml")), &want); err != nil {
+			t.Fatal(err)
+		}
+		if rule := o["PrometheusRule shop-ratelimitd-"+name].(*prometheusRule); !reflect.DeepEqual(rule.Spec, want) {
+			t.Errorf("the rules are %v, want %v", rule.Spec, want)
+		}
+	}
+	dashboards := o["ConfigMap shop-ratelimitd-dashboards"].(*corev1.ConfigMap)
+	if dashboards.Labels["grafana_dashboard"] != "1" {
+		t.Errorf("the dashboards have the labels %v", dashboards.Labels)
+	}
+	for _, name := range []string{"overview", "rule"} {
+		if got := dashboards.Data["ratelimitd-"+name+".json"]; strings.TrimSpace(got) != strings.TrimSpace(readFile(t, "deploy/grafana/dashboards/"+name+".json")) {
+			t.Errorf("the dashboard %s differs from the one in deploy/grafana", name)
+		}
 	}
 }
 

@@ -1,5 +1,7 @@
 {{- define "ratelimitd.name" -}}
-{{- if contains "ratelimitd" .Release.Name -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains "ratelimitd" .Release.Name -}}
 {{- .Release.Name | trunc 53 | trimSuffix "-" -}}
 {{- else -}}
 {{- printf "%s-ratelimitd" .Release.Name | trunc 53 | trimSuffix "-" -}}
@@ -21,6 +23,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* Not empty where counts are in memory. */ -}}
 {{- define "ratelimitd.alone" -}}
 {{- if eq .Values.settings.store "memory" }}true{{ end -}}
+{{- end -}}
+
+{{- /*
+The seconds that a pod has to end: drain_delay, 5 s for requests in flight, and 10 s of
+room. Templates parse a duration only to move a date by it.
+*/ -}}
+{{- define "ratelimitd.grace" -}}
+{{- $start := toDate "2006-01-02" "2000-01-01" }}
+{{- $drained := mustDateModify .Values.settings.drain_delay $start }}
+{{- add (sub (unixEpoch $drained) (unixEpoch $start)) 15 -}}
 {{- end -}}
 
 {{- /* The variables of a part of the settings: a dict of their prefix and their values. */ -}}
