@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func (p *process) serve(args []string) {
 // startRetrying starts a process that configure has given its arguments, on
 // one port after the other until one is free.
 func startRetrying(ctx context.Context, configure func(*process) error) (*process, error) {
-	bin, err := exec.LookPath("redis-server")
+	bin, err := exec.LookPath(cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server"))
 	if err != nil {
 		return nil, fmt.Errorf("redis-server on PATH is %w", errUnavailable)
 	}

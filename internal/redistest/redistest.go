@@ -16,6 +16,8 @@
 //   - Docker, for the single server;
 //   - redis-server on PATH, where a test's own servers always come from.
 //
+// REDIS_SERVER names another program in place of redis-server, and then Docker is not used.
+//
 // If there is none, the test is skipped; with CI set it fails.
 //
 // A package that uses the shared servers has
@@ -109,7 +111,7 @@ func open(n int) ([]string, error) {
 	if addrs != nil || err != nil {
 		return addrs, err
 	}
-	if n == 1 {
+	if n == 1 && os.Getenv("REDIS_SERVER") == "" {
 		if addr, stop, err := startContainer(ctx); err == nil {
 			stopAtTheEnd(stop)
 			return []string{addr}, nil
