@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -29,16 +30,16 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.explain(tag, s.backend.pipe.Ask(ctx, s.backend.ping(tag)))
 }
 
-// refusalWait bounds Refusal: a Redis that does not answer must not keep a daemon from
+// startWait bounds what is asked at start: a Redis that does not answer must not keep a daemon from
 // starting, beyond what its operator allows it for an answer.
-func (s *Store) refusalWait() time.Duration { return max(time.Second, s.redis.Timeout()) }
+func (s *Store) startWait() time.Duration { return max(time.Second, s.redis.Timeout()) }
 
 // Refusal tries out what a daemon needs from Redis, at each master of a cluster, for a
 // second or redis.timeout at most. If Redis refuses, it returns why, in an error that wraps
 // bucket.ErrRefused. It returns nil if Redis decides, and also if Redis does not
 // answer, since that may change soon.
 func (s *Store) Refusal(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.refusalWait())
+	ctx, cancel := context.WithTimeout(ctx, s.startWait())
 	defer cancel()
 	for {
 		err := s.tryAll(ctx)
@@ -119,7 +120,7 @@ func (s *Store) firstRefused(ctx context.Context, tag int, commands [][]any) err
 // HolderRights returns why this user may not run a command that limits with holders need
 // besides those of all limits, or nil. A Redis that does not answer is no reason.
 func (s *Store) HolderRights(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.refusalWait())
+	ctx, cancel := context.WithTimeout(ctx, s.startWait())
 	defer cancel()
 	const tag = 0
 	key := s.backend.heads[tag] + "~right"
@@ -130,37 +131,62 @@ func (s *Store) HolderRights(ctx context.Context) error {
 	return s.firstRefused(ctx, tag, commands)
 }
 
-// Warnings asks each master for its settings, and returns a sentence for the operator
-// about each master that may lose limits, or that could not be asked.
+// Warnings asks each master about itself, and returns a sentence for the operator about
+// each thing that loses limits or answers, and about a master that could not be asked.
 func (s *Store) Warnings(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, s.redis.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, 10*s.redis.Timeout()) // a new connection, INFO, and three round trips
 	defer cancel()
 	var mu sync.Mutex
 	var warnings []string
-	look := func(ctx context.Context, c *redis.Client) error {
-		w := evictionWarning(ctx, c)
+	ask := func(ctx context.Context, c *redis.Client) error {
+		found := s.warningsOf(ctx, c)
 		mu.Lock()
 		defer mu.Unlock()
-		if w != "" {
-			warnings = append(warnings, w)
+		for _, w := range found {
+			warnings = append(warnings, fmt.Sprintf("redis: %s: %s", c.Options().Addr, w))
 		}
 		return nil
 	}
-	if err := s.redis.EachMaster(ctx, look); err != nil {
-		warnings = append(warnings, fmt.Sprintf("redis: could not look at every master: %v", err))
+	if err := s.redis.EachMaster(ctx, ask); err != nil {
+		warnings = append(warnings, fmt.Sprintf("redis: could not ask every master: %v", err))
 	}
 	return warnings
 }
 
-func evictionWarning(ctx context.Context, c *redis.Client) string {
-	addr := c.Options().Addr
-	info, err := redisconn.Info(ctx, c, "memory")
+func (s *Store) warningsOf(ctx context.Context, c *redis.Client) (warnings []string) {
+	info, err := redisconn.Info(ctx, c)
 	if err != nil {
-		return fmt.Sprintf("redis: %s: could not read its maxmemory-policy: %v", addr, err)
+		return []string{fmt.Sprintf("could not read its maxmemory-policy and its replicas: %v", err)}
 	}
-	policy := info["maxmemory_policy"]
-	if policy == "noeviction" {
-		return ""
+	if policy := info["maxmemory_policy"]; policy != "noeviction" {
+		warnings = append(warnings, fmt.Sprintf("maxmemory-policy is %q: when memory is short it drops limits, and requests pass that should not; set it to noeviction", policy))
 	}
-	return fmt.Sprintf("redis: %s: maxmemory-policy is %q: when memory is short it drops limits, and requests pass that should not; set it to noeviction", addr, policy)
+	// A master of a cluster that is cut off stops by itself. The field of good replicas is
+	// there only with min-replicas-to-write.
+	_, needsReplicas := info["min_slaves_good_slaves"]
+	if s.redis.Cluster() == nil && info["connected_slaves"] != "0" && !needsReplicas {
+		warnings = append(warnings, "it has replicas, and min-replicas-to-write is 0: if it is cut off and a replica takes over, both decide, each by the whole limit; set min-replicas-to-write 1 and min-replicas-max-lag 3")
+	}
+	if trip := roundTrip(ctx, c); trip*minRoundTrips > s.redis.Timeout() {
+		warnings = append(warnings, fmt.Sprintf("a round trip takes %v, too long for redis.timeout %v: the failure mode will decide for requests that wait for another's batch; set redis.timeout to %v or more, and redis.batch.in_flight to 4",
+			trip, s.redis.Timeout(), trip*minRoundTrips))
+	}
+	return warnings
+}
+
+// minRoundTrips is how many round trips redis.timeout should have room for: an answer
+// takes two where it waits for a batch in flight, and networks vary.
+const minRoundTrips = 4
+
+// roundTrip returns the shortest of three round trips, or 0 if one failed.
+func roundTrip(ctx context.Context, c *redis.Client) time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	for range 3 {
+		start := time.Now()
+		if c.Time(ctx).Err() != nil {
+			return 0
+		}
+		shortest = min(shortest, time.Since(start))
+	}
+	return shortest.Round(time.Millisecond)
 }

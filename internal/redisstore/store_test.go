@@ -110,20 +110,51 @@ func TestTakeIsNeverRetried(t *testing.T) {
 	}
 }
 
-func TestWarnsOfEviction(t *testing.T) {
+func TestMastersThatMayLoseLimitsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t)
-	s := open(t, options(redisconn.Single, server.Addr()))
-	if w := s.Warnings(ctx); len(w) > 0 {
-		t.Errorf("noeviction gives the warnings %q", w)
+	admin := redistest.Client(t, server.Addr())
+	o := options(redisconn.Single, server.Addr())
+	check := func(o testOptions, want ...string) {
+		t.Helper()
+		w := open(t, o).Warnings(ctx)
+		if len(w) != len(want) {
+			t.Fatalf("the warnings %q, want %d", w, len(want))
+		}
+		for i, part := range want {
+			if !strings.Contains(w[i], part) || !strings.Contains(w[i], o.Addresses[0]) {
+				t.Errorf("the warning %q, want one about %s", w[i], part)
+			}
+		}
 	}
-	if err := redistest.Client(t, server.Addr()).ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(); err != nil {
-		t.Fatal(err)
+	set := func(name, value string) {
+		t.Helper()
+		if err := admin.ConfigSet(ctx, name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if w := s.Warnings(ctx); len(w) != 1 || !strings.Contains(w[0], `"allkeys-lru"`) || !strings.Contains(w[0], server.Addr()) {
-		t.Errorf("allkeys-lru gives the warnings %q", w)
-	}
+	check(o)
+
+	set("maxmemory-policy", "allkeys-lru")
+	check(o, `"allkeys-lru"`)
+	set("maxmemory-policy", "noeviction")
+
+	host, port, _ := strings.Cut(server.Addr(), ":")
+	redistest.Start(t, "--replicaof", host+" "+port)
+	asynctest.Eventually(t, "the replica is connected", func() bool {
+		text, err := admin.Info(ctx, "replication").Result()
+		return err == nil && strings.Contains(text, "connected_slaves:1")
+	})
+	check(o, "min-replicas-to-write is 0")
+	set("min-replicas-to-write", "1")
+	check(o)
+
+	proxy := redistest.StartProxy(t, server.Addr())
+	far := options(redisconn.Single, proxy.Addr())
+	proxy.Delay(250 * time.Millisecond)
+	far.Timeout = 990 * time.Millisecond
+	check(far, "redis.timeout 990ms")
 }
 
 func TestPasswordIsAskedAtEachConnection(t *testing.T) {

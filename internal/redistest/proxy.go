@@ -28,9 +28,10 @@ type Proxy struct {
 
 // faults are the faults that a Proxy makes. The zero faults are none.
 type faults struct {
-	hold []byte // replies to requests with this text are held; nil for none
-	cut  *cut
-	drop bool
+	hold  []byte // replies to requests with this text are held; nil for none
+	cut   *cut
+	drop  bool
+	delay time.Duration // of each reply
 }
 
 // cut is the order to cut a connection, by a reset or by an end of file.
@@ -81,6 +82,9 @@ func (p *Proxy) Addr() string { return loopback(p.port) }
 // Hold forwards requests, and holds the replies to those with text until Heal. The
 // empty text is in all requests.
 func (p *Proxy) Hold(text string) { p.set(func(f *faults) { f.hold = []byte(text) }) }
+
+// Delay delivers each reply only after d.
+func (p *Proxy) Delay(d time.Duration) { p.set(func(f *faults) { f.delay = d }) }
 
 // Held returns how many replies have come and are held.
 func (p *Proxy) Held() int {
@@ -269,6 +273,16 @@ func (l *link) reply([]byte) bool {
 		return false
 	}
 	if !hold {
+		faults, healed := l.proxy.now()
+		if faults.delay == 0 {
+			return true
+		}
+		select {
+		case <-time.After(faults.delay):
+		case <-healed:
+		case <-l.closed:
+			return false
+		}
 		return true
 	}
 	l.proxy.count(1)
