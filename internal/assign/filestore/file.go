@@ -124,7 +124,21 @@ func (f *file) keep(c *commit) error {
 			return fmt.Errorf("the file %s cannot be made, so %w (setting assignments.path): %w", f.path, assign.ErrNothingChanged, err)
 		}
 	}
-	return guarded(func() error { return f.db.Load().Update(func(tx *bbolt.Tx) error { return f.write(tx, c) }) })
+	err := guarded(func() error { return f.db.Load().Update(func(tx *bbolt.Tx) error { return f.write(tx, c) }) })
+	if err != nil && len(c.records) > 0 && f.lacks(c.first) {
+		return fmt.Errorf("%w: %w", assign.ErrNothingChanged, err) // such as a full disk
+	}
+	return err
+}
+
+// lacks reports whether the file certainly has no record of a number. A transaction that
+// failed at its last step, a sync, may be in the file.
+func (f *file) lacks(number uint64) (certainly bool) {
+	err := f.view(func(tx *bbolt.Tx) error {
+		certainly = tx.Bucket(bucketRecords).Get(keyOf(number)) == nil
+		return nil
+	})
+	return certainly && err == nil
 }
 
 func (f *file) write(tx *bbolt.Tx, c *commit) error {
