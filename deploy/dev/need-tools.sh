@@ -21,6 +21,7 @@ command -v prometheus >/dev/null || servers="$servers prometheus"
 # For the unit and the Debian package; systemd is not started.
 command -v systemd-analyze >/dev/null || servers="$servers systemd"
 command -v deb-systemd-helper >/dev/null || servers="$servers init-system-helpers"
+command -v groff >/dev/null || servers="$servers groff-base"
 [ -n "$missing$servers" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   missing="$missing$servers"

@@ -50,15 +50,24 @@ var shells = []struct{ name, file, debian string }{
 func completions(binary string) (scripts map[string][]byte, err error) {
 	scripts = make(map[string][]byte)
 	for _, s := range shells {
-		cmd := exec.Command(binary, "completion", s.name)
-		for _, v := range os.Environ() {
-			if !strings.HasPrefix(v, "RATELIMITD_") {
-				cmd.Env = append(cmd.Env, v)
-			}
-		}
-		if scripts[s.name], err = cmd.Output(); err != nil {
-			return nil, fmt.Errorf("ratelimitd completion %s: %w", s.name, err)
+		if scripts[s.name], err = printed(binary, "completion", s.name); err != nil {
+			return nil, err
 		}
 	}
 	return scripts, nil
+}
+
+// printed returns what a command prints without settings of this machine.
+func printed(binary string, args ...string) ([]byte, error) {
+	cmd := exec.Command(binary, args...)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "RATELIMITD_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("ratelimitd %q: %w", args, err)
+	}
+	return out, nil
 }

@@ -16,11 +16,14 @@ type contents struct {
 	limits   []file
 	// completions has the script of each shell.
 	completions map[string][]byte
+	// man is the compressed manual page.
+	man []byte
 	// unit runs the daemon under systemd, as the user that users defines.
 	unit, users file
 }
 
-// readContents reads them. The completions are added by whoever has a binary.
+// readContents reads them. What a binary prints, completions and the manual page, is added
+// later.
 func (r repository) readContents() (c contents, err error) {
 	for _, name := range []string{"README.md", "CHANGELOG.md", "LICENSE", "NOTICE"} {
 		f, err := r.read(name, name)

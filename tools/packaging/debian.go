@@ -66,6 +66,10 @@ func (r repository) stage(s *staging, c contents, binary []byte) error {
 	if err != nil {
 		return err
 	}
+	copyright, err := r.read("deploy/debian/copyright", "")
+	if err != nil {
+		return err
+	}
 	const doc = "/usr/share/doc/ratelimitd/"
 	for _, err := range []error{
 		s.add(files.TypeFile, "/usr/bin/ratelimitd", 0o755, binary),
@@ -73,15 +77,14 @@ func (r repository) stage(s *staging, c contents, binary []byte) error {
 		add(files.TypeFile, "/usr/lib/sysusers.d/ratelimitd.conf", c.users),
 		add(files.TypeConfig, "/etc/ratelimitd/ratelimitd.yaml", settings),
 		add(files.TypeFile, doc+"ratelimitd.yaml", c.settings),
+		add(files.TypeFile, doc+"copyright", copyright),
+		s.add(files.TypeFile, "/usr/share/man/man1/ratelimitd.1.gz", 0o644, c.man),
 	} {
 		if err != nil {
 			return err
 		}
 	}
 	for _, f := range c.documents {
-		if f.name == "LICENSE" {
-			f.name = "copyright"
-		}
 		if err := add(files.TypeFile, doc+f.name, f); err != nil {
 			return err
 		}

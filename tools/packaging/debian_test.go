@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"os"
 	"os/exec"
@@ -85,6 +87,38 @@ func (m machine) files() (names []string) {
 		m.t.Fatal(err)
 	}
 	return names
+}
+
+// checkMan compares the manual page, as a terminal shows it, with the help of a command.
+func (m machine) checkMan() {
+	m.t.Helper()
+	need(m.t, "groff")
+	compressed, err := gzip.NewReader(strings.NewReader(m.read("usr/share/man/man1/ratelimitd.1.gz")))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	cmd := exec.Command("groff", "-man", "-Tascii", "-ww", "-P-c", "-P-b", "-P-u")
+	cmd.Stdin = compressed
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	shown, err := cmd.Output()
+	if err != nil || complaints.Len() > 0 {
+		m.t.Errorf("groff: %v\n%s", err, &complaints)
+	}
+	help, err := exec.Command(filepath.Join(m.root, "usr/bin/ratelimitd"), "query", "--help").Output()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(help)) {
+		if line = strings.TrimSpace(line); !strings.Contains(string(shown), line) {
+			m.t.Errorf("the manual page lacks %q", line)
+		}
+	}
+	for _, heading := range []string{"NAME\n", "\nratelimitd serve\n", "\nratelimitd version\n"} {
+		if !strings.Contains(string(shown), heading) {
+			m.t.Errorf("the manual page lacks %q:\n%s", heading, shown)
+		}
+	}
 }
 
 // serve runs the daemon as its unit does: the command and the user, with other ports. It
@@ -217,8 +251,10 @@ func TestPackageIsInstalledUpgradedAndPurged(t *testing.T) {
 		"/usr/lib/sysusers.d/ratelimitd.conf",
 		"/usr/share/bash-completion/completions/ratelimitd",
 		"/usr/share/doc/ratelimitd/README.md",
+		"/usr/share/doc/ratelimitd/copyright",
 		"/usr/share/doc/ratelimitd/ratelimitd.yaml",
 		"/usr/share/fish/vendor_completions.d/ratelimitd.fish",
+		"/usr/share/man/man1/ratelimitd.1.gz",
 		"/usr/share/zsh/vendor-completions/_ratelimitd",
 	}
 	for _, name := range want {
@@ -227,6 +263,7 @@ func TestPackageIsInstalledUpgradedAndPurged(t *testing.T) {
 		}
 	}
 
+	m.checkMan()
 	serving, reload, stop := m.serve()
 	if !strings.Contains(serving, "grpc=127.0.0.1:") || !strings.Contains(serving, "admin=127.0.0.1:") {
 		t.Errorf("the daemon says %s", serving)

@@ -117,7 +117,10 @@ func (r release) gather() (c contents, binaries map[platform][]byte, err error) 
 			return c, nil, err
 		}
 	}
-	c.completions, err = completions(own)
+	if c.completions, err = completions(own); err != nil {
+		return c, nil, err
+	}
+	c.man, err = manPage(own, r.version, r.repo.time)
 	return c, binaries, err
 }
 
