@@ -201,3 +201,24 @@ func TestLostGiveBackDoesNotGoToTheFallback(t *testing.T) {
 		t.Errorf("after it a take from the share got %+v, want 5 to remain", o)
 	}
 }
+
+// With min-replicas-to-write a master that was cut off from its replicas refuses, so the
+// failure mode decides, not a second whole limit. A refused take charges nothing.
+func TestMasterWithoutItsReplicasRefuses(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := redistest.Start(t, "--min-replicas-to-write", "1")
+	s := open(t, options(redisconn.Single, server.Addr()))
+	l := newLimit(t, bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Hour})
+	err := s.Take(ctx, []bucket.Hit{hit(l, "a", 4)}, make([]bucket.Decision, 1))
+	if err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
+		t.Errorf("a take gives the error %v, want NOREPLICAS", err)
+	}
+	if err := redistest.Client(t, server.Addr()).ConfigSet(ctx, "min-replicas-to-write", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	asynctest.Eventually(t, "Redis decides", func() bool { return s.Ping(ctx) == nil })
+	if d := take(t, s, hit(l, "a", 4))[0]; d.Remaining != 6 {
+		t.Errorf("%d remain, want 6", d.Remaining)
+	}
+}
