@@ -350,6 +350,11 @@ func TestChartHasAlertsAndDashboards(t *testing.T) {
 			t.Errorf("the dashboard %s differs from the one in deploy/grafana", name)
 		}
 	}
+	c := loadChart(t)
+	delete(c.files, "rules/alerts.yaml") // as by a tool that does not follow links
+	if _, err := c.render("shop", ownValues(t, "prometheusRule: {enabled: true}")); err == nil || !strings.Contains(err.Error(), "rules/alerts.yaml is not in this chart") {
+		t.Errorf("without the alerts: error %v", err)
+	}
 }
 
 // An upgrade does not put the chart's example in the place of somebody's limits.

@@ -63,6 +63,15 @@ room. Templates parse a duration only to move a date by it.
 {{- include "ratelimitd.variables" (dict "prefix" "RATELIMITD" "values" $settings) }}
 {{- end -}}
 
+{{- /* A file of the chart, a link to one of the project: a list of the chart's Files and a name. */ -}}
+{{- define "ratelimitd.file" -}}
+{{- $text := (index . 0).Get (index . 1) }}
+{{- if not $text }}
+{{- fail (printf "%s is not in this chart: package it by helm package, which follows links" (index . 1)) }}
+{{- end }}
+{{- $text }}
+{{- end -}}
+
 {{- /* Whether the process lives. A kubelet shows no certificate. */ -}}
 {{- define "ratelimitd.alive" -}}
 {{- if dig "admin" "tls" "client_ca" "" .Values.settings -}}
