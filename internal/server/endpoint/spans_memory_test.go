@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +28,19 @@ func TestSpansThatWaitHoldBoundedMemory(t *testing.T) {
 			hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 			t.Cleanup(hangs.Close)
 			t.Cleanup(func() { close(release) })
-			d := startTraced(t, 1, func(o *tracing.Options, _ *server.Options) { o.Endpoint, o.Values = hangs.URL, c.values })
+			const spans = 512
+			d := startTraced(t, 1, func(o *tracing.Options, _ *server.Options) {
+				o.Endpoint, o.Values = hangs.URL, c.values
+				o.Environment = func(name string) string {
+					switch name {
+					case "OTEL_BSP_MAX_QUEUE_SIZE":
+						return strconv.Itoa(spans)
+					case "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": // a quarter of the queue, as by default
+						return strconv.Itoa(spans / 4)
+					}
+					return ""
+				}
+			})
 			ask := servertest.Request(strings.Repeat("d", 10_000), 1)
 			for range 16 {
 				ask.Descriptors = append(ask.Descriptors, servertest.Request("", 0, "user="+strings.Repeat("v", 3000)).GetDescriptors()...)
@@ -37,7 +50,6 @@ func TestSpansThatWaitHoldBoundedMemory(t *testing.T) {
 			for i := range 30 {
 				state = strings.Replace(state, "k0123", "k"+string(rune('a'+i%26))+string(rune('a'+i/26))+"23", 1)
 			}
-			const spans = 2048 // the SDK's default
 			before := heaptest.InUse()
 			for range spans + spans/4 { // more than it keeps
 				d.askWith(ask, "traceparent", sampledParent, "tracestate", state)
