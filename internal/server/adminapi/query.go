@@ -65,6 +65,7 @@ func (queryParser) Parse(request proto.Message, values url.Values, _ *utilities.
 	messages := []proto.Message{request}
 	var one *adminv1.Assignment
 	switch r := request.(type) {
+	// The decoder of the body (answerJSON) has made these lists of one, or has failed.
 	case *adminv1.PutAssignmentsRequest:
 		one = r.Puts[0].Assignment
 		messages = append(messages, r.Puts[0], one)
