@@ -29,8 +29,8 @@ func Run(ctx context.Context, version string, s settings.Settings, log *slog.Log
 // RunListening is Run, and calls listening once all ports are open. What is sent to them
 // from then on is answered soon after it returns.
 func RunListening(ctx context.Context, version string, s settings.Settings, log *slog.Logger, listening func(Addresses)) error {
-	told := notifySignals()
-	defer told.end()
+	received := notifySignals()
+	defer received.end()
 	log.Info("starting", "version", version)
 	p := parts{version: version, tuner: tuneGC(log), metrics: newMetrics(version), listening: listening, log: log}
 	defer p.close()
@@ -39,14 +39,14 @@ func RunListening(ctx context.Context, version string, s settings.Settings, log 
 	if err := p.openFiles(ctx, s); err != nil {
 		return err
 	}
-	err := p.openStore(ctx, s, told)
-	if errors.Is(err, errToldToStop) {
+	err := p.openStore(ctx, s, received)
+	if errors.Is(err, errStopped) {
 		log.Info("stopped")
 		return nil
 	} else if err != nil {
 		return err
 	}
-	return p.run(ctx, s, told)
+	return p.run(ctx, s, received)
 }
 
 // parts are what the server is wired from. auth, tracer and tuner may be nil.
@@ -103,8 +103,8 @@ func (p *parts) openFiles(ctx context.Context, s settings.Settings) (err error) 
 }
 
 // openStore opens the store and that of assignments, once there are limits. It returns
-// errToldToStop if a signal comes first.
-func (p *parts) openStore(ctx context.Context, s settings.Settings, told signals) (err error) {
+// errStopped if a signal comes first.
+func (p *parts) openStore(ctx context.Context, s settings.Settings, received signals) (err error) {
 	if p.engine, err = newEngine(p.version, s, p.limits.live, p.tracer, p.metrics, p.log); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (p *parts) openStore(ctx context.Context, s settings.Settings, told signals
 	if err := p.engine.refusedByStore(ctx); err != nil {
 		return err
 	}
-	endLimits, err := p.limits.follow(ctx, s.Limits.Initial, told, p.log)
+	endLimits, err := p.limits.follow(ctx, s.Limits.Initial, received, p.log)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (p *parts) openStore(ctx context.Context, s settings.Settings, told signals
 
 // run opens the ports and serves until a signal, the end of outer or a failure. Nothing
 // that it starts outlives it.
-func (p *parts) run(outer context.Context, s settings.Settings, told signals) error {
+func (p *parts) run(outer context.Context, s settings.Settings, received signals) error {
 	srv, err := p.newServer(s)
 	if err != nil {
 		return err
@@ -164,8 +164,8 @@ func (p *parts) run(outer context.Context, s settings.Settings, told signals) er
 	})
 	p.listening(Addresses{GRPC: srv.Address("grpc"), HTTP: srv.Address("http"), Admin: srv.Address("admin")})
 	background.Go(func() { p.asked.run(ctx) })
-	background.Go(func() { told.stopWhenTold(ctx, s.DrainDelay, stop) })
-	background.Go(func() { told.reloadWhenTold(ctx, files, p.decisions, p.log) })
+	background.Go(func() { received.stopAtSignal(ctx, s.DrainDelay, stop) })
+	background.Go(func() { received.reloadAtSignal(ctx, files, p.decisions, p.log) })
 	if err := srv.Run(stop); err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (d *decisions) announce() func(*rules.Set, []limitsfile.Text) {
 	}
 }
 
-// reopen reopens the file, which somebody may have moved.
+// reopen reopens the file, which may have been moved.
 func (d *decisions) reopen() {
 	if d.file != nil {
 		d.file.Reopen()

@@ -24,7 +24,7 @@ type limits struct {
 }
 
 // loadLimits loads the limits files, or the cached limits of an xDS server. announce, if
-// set, is told of them before they are in force.
+// set, gets them before they are in force.
 func loadLimits(s settings.Limits, tuner *gctuning.Tuner, announce func(*rules.Set, []limitsfile.Text), metrics prometheus.Registerer, log *slog.Logger) (*limits, error) {
 	options := limitsfile.Options{MergeDomains: s.MergeDomains, Lenient: s.Lenient, Announce: announce}
 	if tuner != nil {
@@ -70,13 +70,13 @@ func limitsOverXDS(s settings.Limits, options limitsfile.Options, metrics promet
 	return &limits{live: live.Live, xds: client}, nil
 }
 
-// errToldToStop ends a daemon that was told to stop before it began to serve.
-var errToldToStop = errors.New("told to stop")
+// errStopped ends a daemon that received a signal before it served.
+var errStopped = errors.New("stopped by a signal")
 
 // follow follows the xDS server, if limits come from one, until end is called.
 // Unless limits are optional it waits for the server's first answer, for ever if
-// necessary; it returns errToldToStop if a signal ends that.
-func (l *limits) follow(ctx context.Context, initial settings.Initial, told signals, log *slog.Logger) (end func(), err error) {
+// necessary; it returns errStopped if a signal ends that.
+func (l *limits) follow(ctx context.Context, initial settings.Initial, received signals, log *slog.Logger) (end func(), err error) {
 	if l.xds == nil {
 		return func() {}, nil
 	}
@@ -94,8 +94,8 @@ func (l *limits) follow(ctx context.Context, initial settings.Initial, told sign
 	select {
 	case <-l.xds.Answered():
 		return end, nil
-	case <-told.stop:
-		err = errToldToStop
+	case <-received.stop:
+		err = errStopped
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

@@ -101,7 +101,7 @@ func (p *parts) options(s settings.Settings) server.Options {
 }
 
 // readinessOf returns when the daemon is ready. With a failure mode that answers it
-// needs no store to be ready, unless it is told to wait for it.
+// needs no store to be ready, unless a setting makes it wait for it.
 func readinessOf(s settings.Settings) server.Readiness {
 	switch {
 	case s.Store == settings.StoreMemory:

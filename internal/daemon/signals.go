@@ -27,14 +27,14 @@ func (s signals) end() {
 	signal.Stop(s.reload)
 }
 
-// stopWhenTold sends the drain delay to stop at SIGTERM, and 0 at Ctrl-C, which
+// stopAtSignal sends the drain delay to stop at SIGTERM, and 0 at Ctrl-C, which
 // also cuts a delay short.
-func (s signals) stopWhenTold(ctx context.Context, drain time.Duration, stop chan<- time.Duration) {
+func (s signals) stopAtSignal(ctx context.Context, drain time.Duration, stop chan<- time.Duration) {
 	for {
 		delay := drain
 		select {
-		case told := <-s.stop:
-			if told == os.Interrupt {
+		case received := <-s.stop:
+			if received == os.Interrupt {
 				delay = 0
 			}
 		case <-ctx.Done():
@@ -48,8 +48,8 @@ func (s signals) stopWhenTold(ctx context.Context, drain time.Duration, stop cha
 	}
 }
 
-// reloadWhenTold reloads the files at SIGHUP, and reopens that of the log of decisions.
-func (s signals) reloadWhenTold(ctx context.Context, loaded []reloader, decisions *decisions, log *slog.Logger) {
+// reloadAtSignal reloads the files at SIGHUP, and reopens that of the log of decisions.
+func (s signals) reloadAtSignal(ctx context.Context, loaded []reloader, decisions *decisions, log *slog.Logger) {
 	for {
 		select {
 		case <-s.reload:
