@@ -22,7 +22,7 @@ type Explanation struct {
 	// DeniedBy is the index of the descriptor that decides a denial, and DeniedByLimit
 	// that of its limit; -1 if there is none.
 	DeniedBy, DeniedByLimit int
-	// RetryAfter is how long to wait until the same request would pass, if nobody
+	// RetryAfter is how long to wait until the same request would pass, if no one
 	// else takes; bucket.Never if it never can, bucket.Unknown if that is unknown.
 	RetryAfter time.Duration
 	// Degraded says that the store did not answer, so that some decisions were made in

@@ -40,7 +40,7 @@ func (l *Limit) ask(ctx context.Context, store bucket.Store, c *decide.Call, h *
 	case hasBills && c.ID != "":
 		b, clock, err := reader.Bill(ctx, c.StoreID(), h)
 		if err != nil {
-			return &decide.Error{Kind: decide.NotReady, Text: fmt.Sprintf("the store does not tell what the id has charged: %v", err)}
+			return &decide.Error{Kind: decide.NotReady, Text: fmt.Sprintf("what the id has charged cannot be read from the store: %v", err)}
 		}
 		if b.IsKnown(clock) {
 			l.Bill, l.Clock = b, clock

@@ -18,7 +18,7 @@ const (
 	// pageWait is as long as Prometheus waits by default.
 	pageWait = 10 * time.Second
 	// pagePatience is how long a page waits for its reader while others wait for its
-	// place: so 16 pages a second that nobody reads are cut.
+	// place: so 16 pages a second that no client reads are cut.
 	pagePatience = 250 * time.Millisecond
 	// pagePace is the number of bytes after which a page may wait for as long again.
 	pagePace = 8 << 20

@@ -100,7 +100,7 @@ type GRPC struct {
 	Socket string
 	// TLS is nil for plain text.
 	TLS *tls.Config
-	// ConnectionAge is the age at which clients are told to reconnect, which makes those
+	// ConnectionAge is the age at which clients are asked to reconnect, which makes those
 	// behind a load balancer of connections find new daemons, and ConnectionAgeGrace how
 	// long their calls then have to end; 0 is for ever.
 	ConnectionAge, ConnectionAgeGrace time.Duration
@@ -162,11 +162,11 @@ type Requests struct {
 	Callers *access.LiveCallers
 }
 
-// Responses says what Envoy's responses tell.
+// Responses says what Envoy's responses contain.
 type Responses struct {
 	// DynamicMetadata repeats the request in them.
 	DynamicMetadata bool
-	// Headers tell about limits; no Style is "none".
+	// Headers describe limits; no Style is "none".
 	Headers settings.Headers
 }
 

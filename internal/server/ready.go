@@ -214,7 +214,7 @@ func (w *readinessWatch) ping(ctx context.Context) error {
 		w.logged, w.refused = true, refused
 		level := slog.LevelWarn
 		if refused {
-			level = slog.LevelError // somebody must change a setting
+			level = slog.LevelError // an operator must change a setting
 		}
 		w.log.Log(ctx, level, lackOfStore(err), "error", err)
 	}

@@ -300,7 +300,7 @@ func serveHTTP(h *http.Server) func(net.Listener) error {
 	return func(l net.Listener) error { return h.ServeTLS(l, "", "") }
 }
 
-// drain tells load balancers to go elsewhere and waits until they have.
+// drain reports not ready, so that load balancers go elsewhere, and waits until they have.
 func (s *Server) drain(delay time.Duration, stop <-chan time.Duration) {
 	s.ready.end()
 	s.log.Info("stopping", "drain_delay", delay)

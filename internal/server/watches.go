@@ -37,7 +37,7 @@ func (w *watches) untilStop(srv any, stream grpc.ServerStream, info *grpc.Stream
 	if w.stopping.Err() == nil {
 		return err
 	}
-	if watch.told == healthpb.HealthCheckResponse_SERVING {
+	if watch.last == healthpb.HealthCheckResponse_SERVING {
 		_ = watch.SendMsg(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING})
 	}
 	return status.Error(codes.Unavailable, "the daemon stops")
@@ -48,14 +48,14 @@ func (w *watches) untilStop(srv any, stream grpc.ServerStream, info *grpc.Stream
 type watchStream struct {
 	grpc.ServerStream
 	ctx  context.Context
-	told healthpb.HealthCheckResponse_ServingStatus
+	last healthpb.HealthCheckResponse_ServingStatus
 }
 
 func (s *watchStream) Context() context.Context { return s.ctx }
 
 func (s *watchStream) SendMsg(m any) error {
 	if h, ok := m.(*healthpb.HealthCheckResponse); ok {
-		s.told = h.GetStatus()
+		s.last = h.GetStatus()
 	}
 	return s.ServerStream.SendMsg(m)
 }

@@ -75,7 +75,7 @@ func (a Answer) Plus(b Answer) Answer {
 
 func (r *RuleSummary) name() [2]string { return [2]string{r.Domain, r.Rule} }
 
-// unknown is the summary of subjects of which only this is known: nobody had more than
+// unknown is the summary of subjects of which only this is known: none had more than
 // the floor.
 func unknown(floor uint64) Summary { return Summary{Floor: floor, Total: floor} }
 

@@ -23,7 +23,7 @@ const (
 // Span is the span of a request that is sampled. It belongs to the goroutine that
 // answers the request.
 type Span struct {
-	// Store is what the store tells about the request.
+	// Store is what the store reports of the request.
 	Store bucket.Trace
 	span  trace.Span
 	// isPart is whether it stands for one of several requests.
@@ -80,7 +80,7 @@ func (s *Span) Part(ctx context.Context) (context.Context, *Span) {
 // one of them.
 func (s *Span) IsPart() bool { return s.isPart }
 
-// Join adds what the store told about a part: the longest times, and all batches as far
+// Join adds what the store reported of a part: the longest times, and all batches as far
 // as they are kept.
 func (s *Span) Join(part *Span) {
 	t, of := &s.Store, &part.Store
@@ -126,7 +126,7 @@ func (s *Span) Ref() bucket.SpanRef {
 // Fail marks the span as that of a request which failed.
 func (s *Span) Fail(code string) { s.span.SetStatus(codes.Error, code) }
 
-// End ends the span, with what the store told.
+// End ends the span, with what the store reported.
 func (s *Span) End() {
 	t := &s.Store
 	if t.Queued > 0 || t.Asked > 0 {

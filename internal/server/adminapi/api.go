@@ -25,7 +25,7 @@ import (
 
 // Options of an API.
 type Options struct {
-	// Gate says who calls. Without it nobody is served, and callers are told what to set.
+	// Gate says who calls. Without it no caller is served, and the error names the setting.
 	Gate *access.Gate
 	// VerifyClient returns why the certificate of a client is not valid now; nil if none
 	// is asked for.

@@ -30,8 +30,8 @@ type right struct {
 	// changes is whether it changes something, and isLong whether its answer may be
 	// megabytes.
 	changes, isLong bool
-	// local lets local callers call it too: it changes nothing, and tells only about
-	// subjects that it is asked for.
+	// local lets local callers call it too: it changes nothing, and shows only
+	// the subjects that it is asked for.
 	local bool
 }
 
@@ -145,7 +145,7 @@ func (a *API) mayCall(v *visit, method string) error {
 const (
 	// maxReading and maxChanging bound the requests that are answered at a time, until
 	// their answers have left. Changes by operators have places of their own, so that
-	// nobody else keeps an operator from blocking somebody.
+	// other callers never keep an operator from blocking a subject.
 	maxReading, maxChanging = 16, 16
 	// maxWhole bounds the requests whose answer may be megabytes: it is made whole.
 	maxWhole = 4

@@ -221,14 +221,14 @@ func fromElsewhere(r *http.Request) error {
 }
 
 // fromThisMachine refuses requests without credentials that only seem to come from
-// this machine: those of web pages, and those of a proxy on this machine, which asks for
-// others.
+// this machine: those of web pages, and those of a proxy on this machine, which
+// forwards those of others.
 func fromThisMachine(r *http.Request) error {
 	if err := CheckHost(r); err != nil {
 		return err
 	}
 	if name := proxyHeader(r.Header); name != "" {
-		return status.Errorf(codes.Unauthenticated, "the request came through a proxy (header %.60s), so it may be anybody's: set admin.tokens_file, and send a token", strings.ToLower(name))
+		return status.Errorf(codes.Unauthenticated, "the request came through a proxy (header %.60s), so it may come from anywhere: set admin.tokens_file, and send a token", strings.ToLower(name))
 	}
 	return nil
 }

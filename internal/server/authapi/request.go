@@ -53,7 +53,7 @@ func (r *authRequest) value(e *forwardauth.Entry) (value string, ok bool) {
 		return oneOf(headerValues(r.header, e.Name))
 	case forwardauth.FromMethod:
 		// Some frameworks take post for POST.
-		method, ok := r.told(r.endpoint.MethodHeader)
+		method, ok := r.proxyHeader(r.endpoint.MethodHeader)
 		return strings.ToUpper(method), ok
 	}
 	_, query, ok := r.uri()
@@ -66,7 +66,7 @@ func (r *authRequest) value(e *forwardauth.Entry) (value string, ok bool) {
 // uri returns the path and the query of the original request. It reports false if
 // they are not clear.
 func (r *authRequest) uri() (path, query string, ok bool) {
-	uri, ok := r.told(r.endpoint.URIHeader)
+	uri, ok := r.proxyHeader(r.endpoint.URIHeader)
 	// A URI that is sent has no #, and servers treat one differently.
 	if !ok || strings.Contains(uri, "#") {
 		return "", "", false
@@ -89,8 +89,8 @@ func headerValues(header http.Header, name string) []string {
 	return values
 }
 
-// told returns the header of a trusted proxy.
-func (r *authRequest) told(header string) (value string, ok bool) {
+// proxyHeader returns a header that a trusted proxy has set.
+func (r *authRequest) proxyHeader(header string) (value string, ok bool) {
 	if !r.trusted {
 		return "", true
 	}

@@ -19,12 +19,12 @@ var answered = [...]codes.Code{
 // their callers still waited, and those that could not be answered for another reason.
 type ErrorCounts struct{ Store, Other prometheus.Counter }
 
-// add counts an error that a caller is told; isStores says whether it is the store's.
-func (c *ErrorCounts) add(told error, isStores bool) {
+// add counts the error of a response; isStores says whether it is the store's.
+func (c *ErrorCounts) add(err error, isStores bool) {
 	switch {
 	case !isStores:
 		c.Other.Inc()
-	case status.Code(told) != codes.Canceled:
+	case status.Code(err) != codes.Canceled:
 		c.Store.Inc()
 	}
 }

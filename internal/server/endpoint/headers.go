@@ -49,7 +49,7 @@ func AppendHeaders(c *decide.Call, dst []Header, s *settings.Headers) []Header {
 	return dst
 }
 
-// RetryAfter is the header that tells when to come back.
+// RetryAfter is the header that says when to retry.
 const RetryAfter = "retry-after"
 
 // appendRateLimit appends the headers of envoyproxy/ratelimit. They repeat one of the

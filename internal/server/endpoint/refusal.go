@@ -23,29 +23,29 @@ type refusal struct {
 	http.ResponseWriter
 	request  *http.Request
 	document string
-	told     bool
+	refused  bool
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (f *refusal) WriteHeader(code int) {
 	switch code {
 	case http.StatusNotFound:
-		f.tell(code, "there is nothing at %.100q; %s says what there is", f.request.URL.Path, f.document)
+		f.refuse(code, "there is nothing at %.100q; %s says what there is", f.request.URL.Path, f.document)
 	case http.StatusMethodNotAllowed:
-		f.tell(code, "method: found %.20q; allowed at %.100q: %s", f.request.Method, f.request.URL.Path, f.Header().Get("Allow"))
+		f.refuse(code, "method: found %.20q; allowed at %.100q: %s", f.request.Method, f.request.URL.Path, f.Header().Get("Allow"))
 	default:
 		f.ResponseWriter.WriteHeader(code)
 	}
 }
 
-func (f *refusal) tell(code int, format string, args ...any) {
-	f.told = true
+func (f *refusal) refuse(code int, format string, args ...any) {
+	f.refused = true
 	WriteError(f.ResponseWriter, code, fmt.Sprintf(format, args...))
 }
 
 // Write implements http.ResponseWriter.
 func (f *refusal) Write(text []byte) (int, error) {
-	if f.told {
+	if f.refused {
 		return len(text), nil
 	}
 	return f.ResponseWriter.Write(text)

@@ -62,7 +62,7 @@ func storeStatus(ctx context.Context, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return status.Error(codes.Canceled, "the caller has gone")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		// The caller's own clock tells it the same at this moment.
+		// The caller's own clock shows it the same at this moment.
 		return status.Errorf(codes.DeadlineExceeded, "the store did not decide before the caller's deadline: %v", err)
 	}
 	return status.Errorf(codes.Unavailable, "the store did not decide: %v", err)

@@ -20,18 +20,18 @@ func (q *itemQueue) add(items ...*item) {
 	q.mu.Lock()
 	q.items = append(q.items, items...)
 	q.mu.Unlock()
-	q.tell()
+	q.notify()
 }
 
-// close tells next that no more items come.
+// close ends the queue: no more items come.
 func (q *itemQueue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	q.tell()
+	q.notify()
 }
 
-func (q *itemQueue) tell() {
+func (q *itemQueue) notify() {
 	select {
 	case q.changed <- struct{}{}:
 	default:

@@ -110,8 +110,8 @@ type streamTakes struct {
 
 func (t *streamTakes) ReadWire(message string) error {
 	t.message = message
-	_, told, err := t.api.countTakes(message)
-	t.err = told
+	_, tooMany, err := t.api.countTakes(message)
+	t.err = tooMany
 	return err
 }
 

@@ -60,9 +60,9 @@ func (a *API) itemCost() int {
 	return itemCost
 }
 
-// countTakes counts the requests in a TakeManyRequest or a TakeStreamRequest. told
-// is set if there are too many; err is set if the message cannot be read.
-func (a *API) countTakes(message string) (n int, told, err error) {
+// countTakes counts the requests in a TakeManyRequest or a TakeStreamRequest. tooMany
+// is set if there are more than allowed; err is set if the message cannot be read.
+func (a *API) countTakes(message string) (n int, tooMany, err error) {
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		if !f.Is(1, wire.Bytes) {
@@ -79,11 +79,11 @@ func (a *API) countTakes(message string) (n int, told, err error) {
 // ReadWire reads a TakeManyRequest. All requests are charged before they are read.
 // One that cannot be read fails alone.
 func (t *takes) ReadWire(message string) error {
-	n, told, err := t.api.countTakes(message)
+	n, tooMany, err := t.api.countTakes(message)
 	if err != nil {
 		return err
 	}
-	t.err = told
+	t.err = tooMany
 	if t.err == nil {
 		t.err = t.More(context.Background(), int64(4*len(message)+n*t.api.itemCost()))
 	}
