@@ -33,8 +33,17 @@ type goodCallers struct {
 
 type goodLedger struct {
 	answered, failed int
-	slowest          time.Duration
+	took             []time.Duration
 	failure          error
+}
+
+// percentile returns how long all but this share of the calls took at most.
+func (l *goodLedger) percentile(share float64) time.Duration {
+	if len(l.took) == 0 {
+		return 0
+	}
+	slices.Sort(l.took)
+	return l.took[min(int(share*float64(len(l.took))), len(l.took)-1)]
 }
 
 func (v *victim) callInGood(t *testing.T) *goodCallers {
@@ -127,7 +136,7 @@ func (g *goodCallers) ask(ctx context.Context, l *goodLedger, ask func(context.C
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l.slowest = max(l.slowest, took)
+	l.took = append(l.took, took)
 	if err != nil {
 		l.failed++
 		l.failure = err
@@ -144,7 +153,10 @@ func (g *goodCallers) goHome() {
 func (g *goodCallers) report(t *testing.T) {
 	t.Helper()
 	for name, l := range g.ledgers {
-		told := fmt.Sprintf("%s: %d answered, %d failed, the slowest after %v", name, l.answered, l.failed, l.slowest.Round(time.Millisecond))
+		told := fmt.Sprintf("%s: %d answered", name, l.answered)
+		if l.answered > 0 {
+			told += fmt.Sprintf(", %d failed, half within %v, 99 %% within %v", l.failed, l.percentile(.5).Round(100*time.Microsecond), l.percentile(.99).Round(time.Millisecond))
+		}
 		// A call may be refused while the daemon finds out who is to blame.
 		if l.failed > 2+l.answered/10 || l.answered == 0 {
 			t.Errorf("%s: %v", told, l.failure)

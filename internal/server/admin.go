@@ -45,7 +45,6 @@ func (s *Server) newAdminAPI(requests *prometheus.CounterVec) *adminapi.API {
 	api := adminapi.Options{
 		Live: s.options.Live, Decider: s.decider, Assignments: o.Assignments, Relief: o.Relief, Daemons: o.Daemons, AskTop: o.AskTop,
 		Requests: requests, Panics: s.panics, Log: s.log, Now: s.options.Now, Stopping: s.watches.stopping,
-		Charge: s.memory.Add,
 	}
 	if o.TLS != nil {
 		api.VerifyClient = o.TLS.VerifyConnection

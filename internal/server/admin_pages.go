@@ -25,26 +25,21 @@ const (
 	// pageLongest is how long a page may take: it keeps what it shows, which may be rules
 	// that were replaced meanwhile.
 	pageLongest = time.Minute
-
-	// What pages take while they are made, in bytes. Tables are written line by line.
-	// Profiles: the stacks of many goroutines.
-	tableCost, profileCost = 128 << 10, 4 << 20
 )
 
 // pagePlaces has the places of pages that are being written.
 type pagePlaces struct{ tables, profiles *pages.Places }
 
-// newPagePlaces returns places whose pages are charged by a function, in bytes.
-func newPagePlaces(charge func(bytes int64)) pagePlaces {
-	places := func(cost int64, longest time.Duration) *pages.Places {
+func newPagePlaces() pagePlaces {
+	places := func(longest time.Duration) *pages.Places {
 		return &pages.Places{
 			Max: pagesAtATime, Wait: pageWait, Patience: pagePatience, Pace: pagePace,
-			Longest: longest, Charge: charge, Cost: cost,
+			Longest: longest,
 		}
 	}
 	return pagePlaces{
-		tables:   places(tableCost, pageLongest),
-		profiles: places(profileCost, 0), // they take as long as their request says
+		tables:   places(pageLongest),
+		profiles: places(0), // they take as long as their request says
 	}
 }
 

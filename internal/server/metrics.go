@@ -7,8 +7,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 )
 
 // metrics are the counters that requests update. Nothing is looked up by name or
@@ -76,11 +76,11 @@ func newSettlementCounts(factory promauto.Factory) *decide.SettlementCounts {
 }
 
 // showMemory registers the metric of the memory that requests hold.
-func showMemory(registry *prometheus.Registry, m *accounts.Memory) {
+func showMemory(registry *prometheus.Registry, g *overload.Guard) {
 	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ratelimitd_request_memory_bytes",
-		Help: "What connections and the requests on them are charged for of request_memory.",
-	}, func() float64 { return float64(m.Held()) })
+		Help: "What connections and the requests on them hold of request_memory.",
+	}, func() float64 { return float64(g.Held()) })
 }
 
 // showTops registers the metric of the memory that tops hold.

@@ -24,11 +24,11 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/adminapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/authapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/envoyrls"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 )
@@ -42,7 +42,7 @@ type Server struct {
 	panics  *endpoint.PanicLog
 	watches *watches
 	decider *decide.Decider
-	memory  *accounts.Memory
+	guard   *overload.Guard
 	// envoyproxy is nil unless metrics by its names are asked for.
 	envoyproxy *envoyproxyMetrics
 	rules      *ruleMetrics
@@ -83,9 +83,9 @@ func New(o Options) (*Server, error) {
 	s.scrape = s.metricsPage()
 	m := newMetrics(o.Metrics, s.ready)
 	showLimits(o.Metrics, o.Live)
-	s.memory = accounts.New(o.Requests.Memory, m.cut.Inc)
-	s.places = newPagePlaces(s.memory.Add)
-	showMemory(o.Metrics, s.memory)
+	s.guard = overload.New(o.Requests.Memory, m.cut.Inc)
+	s.places = newPagePlaces()
+	showMemory(o.Metrics, s.guard)
 	showTops(o.Metrics, o.Tops)
 	s.panics = endpoint.NewPanicLog(o.Log, o.Now, m.panics)
 	s.decider = decide.New(decide.Options{
@@ -185,7 +185,7 @@ func (s *Server) grpcServer() *grpc.Server {
 	}
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(unary),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop, accounts.ChargeStreams(s.apiGRPC)),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(onPanic), s.watches.untilStop),
 		grpc.MaxRecvMsgSize(endpoint.MessageBound(s.options.Requests.Bounds)),
 		grpc.NumStreamWorkers(transport.StreamWorkers),
 		grpc.StaticStreamWindowSize(transport.StreamWindow),
@@ -207,24 +207,24 @@ func (s *Server) grpcServer() *grpc.Server {
 	if s.options.GRPC.TLS != nil {
 		security = credentials.NewTLS(s.options.GRPC.TLS)
 	}
-	g := grpc.NewServer(append(options, grpc.Creds(transport.NewCredentials(security, s.memory)))...)
+	g := grpc.NewServer(append(options, grpc.Creds(transport.NewCredentials(security)))...)
 	s.viaGRPC.Register(g)
 	s.apiGRPC.Register(g)
-	g.RegisterService(accounts.ChargedMethods(healthpb.Health_ServiceDesc), s.ready.health)
+	healthpb.RegisterHealthServer(g, s.ready.health)
 	reflection.Register(g)
 	return g
 }
 
 func (s *Server) httpServer(handler http.Handler, tls *tls.Config, write time.Duration) *http.Server {
 	return &http.Server{
-		Handler:           accounts.ChargeHTTP(handler),
-		ConnContext:       accounts.WithConnection,
+		Handler:           overload.HTTP(handler),
+		ConnContext:       overload.WithConn,
 		TLSConfig:         tls,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      write,
 		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    accounts.MaxHeaderBytes,
+		MaxHeaderBytes:    overload.MaxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
@@ -240,14 +240,16 @@ func (s *Server) Run(stop <-chan time.Duration) error {
 	defer cancel()
 
 	failed := make(chan error, len(s.listeners))
-	background.Go(func() { s.memory.Run(ctx) })
+	background.Go(func() { s.guard.Run(ctx) })
 	serve := func(name string, run func(net.Listener) error) {
 		l := s.listeners[name]
 		if l == nil {
 			return
 		}
-		if name != "grpc" { // there the credentials open the accounts
-			l = accounts.Listener{Listener: l, Memory: s.memory}
+		if name == "grpc" {
+			l = overload.Listener{Listener: l, Guard: s.guard}
+		} else {
+			l = overload.HTTPListener{Listener: l, Guard: s.guard}
 		}
 		background.Go(func() {
 			if err := run(l); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -46,9 +46,6 @@ type Options struct {
 	// one at a time, and returns the IDs of those that did not give one; nil means that
 	// there are no others.
 	AskTop func(_ context.Context, _ top.Question, take func(top.Answer)) (pending []string, _ error)
-	// Charge is called with what answers take while they are made, in bytes that belong to
-	// no connection, and again with a negative number when they have left.
-	Charge func(bytes int64)
 	// Requests counts the answers of the API, by method and code.
 	Requests *prometheus.CounterVec
 	Panics   *endpoint.PanicLog
@@ -80,7 +77,7 @@ const maxMessage = 4 << 20
 
 // New returns the API.
 func New(o Options) *API {
-	a := &API{Options: o, reading: newPlaces(maxReading, o.Charge), changing: newPlaces(maxChanging, o.Charge), whole: newPlaces(maxWhole, o.Charge)}
+	a := &API{Options: o, reading: newPlaces(maxReading), changing: newPlaces(maxChanging), whole: newPlaces(maxWhole)}
 	countFromZero(o.Requests)
 	a.grpc = grpc.NewServer(
 		grpc.UnaryInterceptor(a.unary),

@@ -14,7 +14,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -25,9 +24,6 @@ import (
 const (
 	// maxChanges bounds the changes of a request.
 	maxChanges = 1000
-	// putByteCost is how many bytes of memory each byte takes that an answer may have.
-	// Most answers have far fewer.
-	putByteCost = 4
 	// pageDefault and maxPageSize are how many assignments a page has.
 	pageDefault, maxPageSize = 1000, 10_000
 )
@@ -166,7 +162,7 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 		signBy(&q.change, member.Name)
 		changes, at = append(changes, q.change), append(at, i)
 	}
-	if err := a.fits(ctx, request, all, changes); err != nil {
+	if err := a.fits(request, all, changes); err != nil {
 		return nil, err
 	}
 	if len(changes) == 0 {
@@ -194,10 +190,10 @@ func signBy(c *assign.Change, name string) {
 	}
 }
 
-// fits makes room for the answer to a request that asks for all, which has each of the
-// changes' assignments as it was and as it is. It fails if that might be more than callers
-// read: the changes would be made without an answer.
-func (a *API) fits(ctx context.Context, request proto.Message, all []askedChange, changes []assign.Change) error {
+// fits returns why the answer to a request that asks for all might be more than callers
+// read, as a status, or nil: the changes would be made without an answer. The answer has
+// each of the changes' assignments as it was and as it is.
+func (a *API) fits(request proto.Message, all []askedChange, changes []assign.Change) error {
 	const each = maxRefusalText + 128 // of who made it and when
 	bytes := proto.Size(request) + each*len(all)
 	for i := range all {
@@ -218,7 +214,7 @@ func (a *API) fits(ctx context.Context, request proto.Message, all []askedChange
 	if bytes > endpoint.MaxAnswer {
 		return status.Errorf(codes.ResourceExhausted, "the answer might have more than %d bytes, which callers do not read; nothing was changed: put fewer at once", endpoint.MaxAnswer)
 	}
-	return accounts.ConnectionOf(ctx).Reserve(ctx, int64(putByteCost*bytes))
+	return nil
 }
 
 // expected returns the result that a change would have.

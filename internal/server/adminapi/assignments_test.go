@@ -647,9 +647,9 @@ func newAPI(t testing.TB, o server.Options) *adminapi.API {
 	e := servertest.NewEndpoint(o, "admin")
 	api := adminapi.New(adminapi.Options{
 		Gate: access.NewGate(o.Admin.Members, true, o.Now), Live: o.Live, Decider: e.Decider, Assignments: o.Admin.Assignments,
-		Daemons: func(context.Context) ([]fleet.Daemon, string, time.Time, error) { return nil, "", o.Now(), nil },
-		Charge:  func(int64) {}, Requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "test"}, []string{"method", "code"}),
-		Panics: e.Panics, Log: o.Log, Now: o.Now, Stopping: t.Context(),
+		Daemons:  func(context.Context) ([]fleet.Daemon, string, time.Time, error) { return nil, "", o.Now(), nil },
+		Requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "test"}, []string{"method", "code"}),
+		Panics:   e.Panics, Log: o.Log, Now: o.Now, Stopping: t.Context(),
 	})
 	t.Cleanup(api.Stop)
 	return api

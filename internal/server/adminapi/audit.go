@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -18,9 +17,8 @@ import (
 const (
 	// recordsDefault and maxRecordsShown are how many records a page has.
 	recordsDefault, maxRecordsShown = 100, 1000
-	// recordsAtATime is how many are read together for a page. With what the store reads
-	// for them they take at most recordsCost bytes.
-	recordsAtATime, recordsCost = 250, 2 << 20
+	// recordsAtATime is how many are read together for a page.
+	recordsAtATime = 250
 )
 
 // ListAudit implements adminv1.AdminServiceServer.
@@ -45,9 +43,6 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 		return nil, endpoint.Invalid("entries: found %d without a domain; allowed: with the domain that they are of", n)
 	case n > assign.MaxEntries:
 		return nil, endpoint.Invalid("entries: found %d; allowed: at most %d", n, assign.MaxEntries)
-	}
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, recordsCost); err != nil {
-		return nil, err
 	}
 	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: assignmsg.Entries(r.GetEntries()), After: after}
 	size := pageSum{}

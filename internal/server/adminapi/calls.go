@@ -11,10 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/pages"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
@@ -148,7 +146,7 @@ const (
 	// other callers never keep an operator from blocking a subject.
 	maxReading, maxChanging = 16, 16
 	// maxWhole bounds the requests whose answer may be megabytes: it is made whole.
-	maxWhole = 4
+	maxWhole = 2
 	// placeWait is how long a request waits for a place.
 	placeWait = 10 * time.Second
 	// answersWithin bounds how long an answer takes to make.
@@ -158,14 +156,11 @@ const (
 	answerPatience, answerPace = 250 * time.Millisecond, 8 << 20
 	// answerLongest is how long an answer may take until it has left.
 	answerLongest = time.Minute
-	// answerCost is how many bytes an answer takes beside what is charged for its parts.
-	answerCost = 128 << 10
 )
 
-// newPlaces returns places whose answers are charged by a function, in bytes.
-func newPlaces(maxPlaces int, charge func(bytes int64)) *pages.Places {
+func newPlaces(maxPlaces int) *pages.Places {
 	return &pages.Places{
-		Max: maxPlaces, Wait: placeWait, Patience: answerPatience, Pace: answerPace, Longest: answerLongest, Charge: charge, Cost: answerCost,
+		Max: maxPlaces, Wait: placeWait, Patience: answerPatience, Pace: answerPace, Longest: answerLongest,
 	}
 }
 
@@ -201,9 +196,6 @@ func (a *API) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo
 	err = a.do(ctx, methodOf(info.FullMethod), func() error {
 		ctx, cancel := context.WithTimeout(ctx, answersWithin)
 		defer cancel()
-		if err := accounts.ConnectionOf(ctx).Reserve(ctx, int64(4*proto.Size(request.(proto.Message)))); err != nil {
-			return err
-		}
 		answer, err = next(ctx, request)
 		return err
 	})

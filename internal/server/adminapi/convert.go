@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -104,13 +106,13 @@ func pageSize(asked uint32, byDefault, maxSize int) (int, error) {
 // error of add if there is one, and returns the answer without the items.
 type lister[Q, I, A any] func(ctx context.Context, q *Q, add func(*I) error) (*A, error)
 
-// collected returns an answer with its items, which are charged as they are made.
+// collected returns an answer with its items, which are bounded in all.
 func collected[Q, I, A any](ctx context.Context, q *Q, list lister[Q, I, A], put func(*A, []*I)) (*A, error) {
-	room := answerRoom{ctx: ctx}
+	bytes := 0
 	var items []*I
 	answer, err := list(ctx, q, func(item *I) error {
-		if err := room.add(any(item).(proto.Message)); err != nil {
-			return err
+		if bytes += proto.Size(any(item).(proto.Message)); bytes > endpoint.MaxAnswer {
+			return errLongAnswer
 		}
 		items = append(items, item)
 		return nil
@@ -121,3 +123,6 @@ func collected[Q, I, A any](ctx context.Context, q *Q, list lister[Q, I, A], put
 	put(answer, items)
 	return answer, nil
 }
+
+var errLongAnswer = status.Errorf(codes.ResourceExhausted,
+	"the answer would have more than %d bytes, which callers do not read: ask for one rule by its path or entries, or read /rlconfig on this port", endpoint.MaxAnswer)

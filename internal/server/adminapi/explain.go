@@ -14,21 +14,14 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/explain"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/server/takeapi"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 )
 
-// maxExplanation is the most bytes of an explanation, besides twice those of its request.
-const maxExplanation = 2 << 20
-
 // Explain implements adminv1.AdminServiceServer.
 func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.ExplainResponse, error) {
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, maxExplanation); err != nil {
-		return nil, err
-	}
 	c, err := takeapi.CallOf(a.Decider, r.GetTake())
 	if err != nil {
 		return nil, err
@@ -48,14 +41,11 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 	if proto.Size(m) > endpoint.MaxAnswer {
 		return nil, endpoint.ErrAnswerTooLong
 	}
-	return m, holdWhole(ctx, m, maxExplanation)
+	return m, nil
 }
 
 // Inspect implements adminv1.AdminServiceServer.
 func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.InspectResponse, error) {
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, maxExplanation); err != nil {
-		return nil, err
-	}
 	owner, err := ownerOf(r)
 	if err != nil {
 		return nil, err
@@ -68,7 +58,7 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 		return nil, status.Error(codes.NotFound, "domain: "+trace.NoDomain(a.Live.Rules(), r.GetDomain()))
 	}
 	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x, a.Now()).GetDescriptors()[0]}
-	return m, holdWhole(ctx, m, maxExplanation)
+	return m, nil
 }
 
 // ownerOf returns whose ID a request names.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 )
 
 // Behind an http.Handler gRPC reads all that a caller sends, whether anybody takes it
@@ -21,6 +21,8 @@ const (
 	// prefixSize is the size of what precedes a message: whether it is compressed, and
 	// its length.
 	prefixSize = 5
+	// messageByteCost is how many bytes a byte of a message becomes.
+	messageByteCost = 4
 	// A reflection call may have this many messages, of this many bytes each: they name
 	// symbols and files.
 	maxReflections, maxReflection = 64, 4 << 10
@@ -62,7 +64,7 @@ func (m *messageReader) next() error {
 	if length > uint32(m.max) {
 		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes; at most %d are read", length, m.max)
 	}
-	if err := accounts.ConnectionOf(m.ctx).Reserve(m.ctx, int64(length)); err != nil {
+	if err := overload.Reserve(m.ctx, messageByteCost*int64(length)); err != nil {
 		return err
 	}
 	if _, err := io.CopyN(&m.whole, m.ReadCloser, int64(length)); err == io.EOF {
@@ -77,7 +79,7 @@ func (m *messageReader) next() error {
 // is a status.
 func boundReflection(r *http.Request) error {
 	r.Body = &messageReader{ReadCloser: r.Body, ctx: r.Context(), left: maxReflections, max: maxReflection}
-	return accounts.ConnectionOf(r.Context()).Reserve(r.Context(), reflectionCost)
+	return overload.Reserve(r.Context(), reflectionCost)
 }
 
 // readMessage reads the message of a call, and lets gRPC read no more. Its error is a

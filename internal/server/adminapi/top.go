@@ -12,7 +12,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	"github.com/ratelimitd/ratelimitd/internal/top"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -24,9 +23,6 @@ const (
 	topRows = 20
 	// topKept is how many counts are kept while answers of daemons are added up.
 	topKept = 10 * top.MaxRows
-	// maxTopAnswer is what an answer takes at most while it is put together, in bytes: what a
-	// rule keeps, the counts that are kept, and what is read of one other daemon.
-	maxTopAnswer = 8 << 20
 )
 
 var (
@@ -55,9 +51,6 @@ var (
 func (a *API) Top(ctx context.Context, r *adminv1.TopRequest) (*adminv1.TopResponse, error) {
 	q, rows, err := a.topQuestion(r)
 	if err != nil {
-		return nil, err
-	}
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, maxTopAnswer); err != nil {
 		return nil, err
 	}
 	sum := a.Decider.Top(q)

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/assignmsg"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -46,9 +45,6 @@ func (a *API) watch(ctx context.Context, domain string, begin func() error, send
 		return err
 	}
 	defer leave()
-	if err := accounts.ConnectionOf(ctx).Reserve(ctx, watchBuffer); err != nil {
-		return err
-	}
 	// Deadlines of the port are for requests that end; here each record has one.
 	deadlines := visitOf(ctx).deadlines
 	deadlines.read(time.Time{})

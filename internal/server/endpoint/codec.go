@@ -2,6 +2,8 @@ package endpoint
 
 import (
 	"context"
+	"runtime"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -9,7 +11,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 )
 
 // Readable is a message that is read from its bytes, without protobuf's messages.
@@ -22,15 +24,15 @@ type Readable interface {
 type Appendable interface {
 	// AppendWire appends the message.
 	AppendWire(dst []byte) []byte
-	// Held returns the charge of the message.
-	Held() *accounts.Charge
+	// Held returns what the message has reserved.
+	Held() *overload.Charge
 	// Release ends the use of the message, once it is written or if there is no answer
 	// to write.
 	Release()
 }
 
-// Message is a request that is charged while it is decided, and that then writes the
-// answer.
+// Message is a request that reserves memory while it is decided, and that then writes
+// the answer.
 type Message interface {
 	Readable
 	Appendable
@@ -40,16 +42,32 @@ type Message interface {
 
 // Codec reads Readable messages and writes Appendable ones. It leaves all others,
 // such as those of health and reflection, to gRPC's own codec.
-type Codec struct{ encoding.CodecV2 }
+type Codec struct {
+	encoding.CodecV2
+	// large bounds the messages of more than largeMessage bytes that are read at a time,
+	// since they become many times their size before it is known whether there is room.
+	large chan struct{}
+}
+
+const largeMessage = 32 << 10
 
 // NewCodec returns a codec.
-func NewCodec() Codec { return Codec{encoding.GetCodecV2(proto.Name)} }
+func NewCodec() Codec {
+	return Codec{encoding.GetCodecV2(proto.Name), make(chan struct{}, 2*runtime.GOMAXPROCS(0))}
+}
 
 // Unmarshal implements encoding.CodecV2.
 func (d Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(Readable)
 	if !ok {
 		return d.CodecV2.Unmarshal(data, v)
+	}
+	if data.Len() > largeMessage {
+		if c, ok := v.(Message); ok && c.Held().ReserveUnread(int64(data.Len())) != nil {
+			return nil // and Unary refuses the call
+		}
+		d.large <- struct{}{}
+		defer func() { <-d.large }()
 	}
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
@@ -63,7 +81,33 @@ func (d Codec) Marshal(v any) (mem.BufferSlice, error) {
 		return d.CodecV2.Marshal(v)
 	}
 	defer m.Release()
-	return m.Held().Written(m.AppendWire), nil
+	a := new(encoded)
+	a.SliceBuffer = m.AppendWire(a.small[:0])
+	a.slice[0] = a
+	a.charge = m.Held().Answer(cap(a.SliceBuffer))
+	a.refs.Store(1)
+	return a.slice[:], nil
+}
+
+// encoded holds the bytes of an answer, and their charge until gRPC has sent or dropped
+// them. As one piece of memory it takes one allocation.
+type encoded struct {
+	mem.SliceBuffer
+	refs   atomic.Int32
+	charge overload.Charge
+	// Most answers fit here.
+	small [96]byte
+	slice [1]mem.Buffer
+}
+
+// Ref implements mem.Buffer.
+func (a *encoded) Ref() { a.refs.Add(1) }
+
+// Free implements mem.Buffer.
+func (a *encoded) Free() {
+	if a.refs.Add(-1) == 0 {
+		a.charge.End()
+	}
 }
 
 // Unary describes a method of an endpoint. empty makes a message, into which gRPC has
@@ -85,7 +129,7 @@ func Unary[T Message](e *Endpoint, service any, name, fullName string, empty fun
 		MethodName: name,
 		Handler: func(_ any, ctx context.Context, read func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 			growStack(false)
-			charge, err := accounts.Begin(ctx)
+			charge, err := overload.Begin(ctx)
 			if err != nil {
 				e.Requests.Failed(status.Code(err))
 				return nil, err
@@ -95,22 +139,19 @@ func Unary[T Message](e *Endpoint, service any, name, fullName string, empty fun
 			*held = charge
 			err = read(request)
 			if err == nil {
-				err = held.More(ctx, request.Holds())
+				err = held.Refused()
+			}
+			if err == nil {
+				err = held.Reserve(request.Holds())
 			}
 			if err != nil {
 				held.End()
 				e.Requests.Failed(status.Code(err))
 				return nil, err
 			}
-			if e.RemoteStore {
-				held.WaitForStore()
-			}
 			charge = *held // after an error another call may use the request
-			answer, err := interceptor(ctx, request, info, handler)
-			if err != nil {
-				charge.End()
-			}
-			return answer, err
+			defer charge.End()
+			return interceptor(ctx, request, info, handler)
 		},
 	}
 }

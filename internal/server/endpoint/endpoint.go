@@ -11,7 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/internal/server/record"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
@@ -100,9 +100,9 @@ func (n *Answers) Answer(ctx context.Context, c *decide.Call, back *GiveBack) er
 	err := e.admit(ctx, c, back)
 	if err == nil && e.RemoteStore && !c.HitsCharged {
 		if bytes := c.HitBytes(); bytes > 0 {
-			account := accounts.OfRequest(ctx)
-			if err = account.HoldDeciding(ctx, bytes); err == nil {
-				defer account.ReleaseDeciding(bytes)
+			conn := overload.Of(ctx)
+			if err = conn.Reserve(bytes); err == nil {
+				defer conn.Add(-bytes)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/proto/apijson"
 )
 
@@ -43,7 +43,7 @@ func (e *Endpoint) ReadBody(w http.ResponseWriter, r *http.Request, bounds JSONB
 	return err == nil
 }
 
-// ReadBody reads the body of a request within bounds, charges it to its connection, and
+// ReadBody reads the body of a request within bounds, reserves what it becomes, and
 // puts what it read in the place of the body. Its error is a status.
 func ReadBody(w http.ResponseWriter, r *http.Request, bounds JSONBounds) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(bounds.Bytes)))
@@ -54,7 +54,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, bounds JSONBounds) error {
 		}
 		return Invalid("the body cannot be read: %v", err)
 	}
-	if err := accounts.ConnectionOf(r.Context()).Reserve(r.Context(), int64(8*len(body))); err != nil {
+	if err := overload.Reserve(r.Context(), int64(8*len(body))); err != nil {
 		return err
 	}
 	if err := bounds.check(body); err != nil {

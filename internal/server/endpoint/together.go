@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 )
 
 // maxJoined is the most that the hits of a call may take, in bytes, if it is answered together
@@ -35,11 +35,11 @@ func (e *Endpoint) AnswerTogether(ctx context.Context, calls []*decide.Call, end
 		all = append(all, i)
 	}
 	if bytes > 0 { // before the hits are made
-		account := accounts.OfRequest(ctx)
-		if account.HoldDeciding(ctx, bytes) != nil {
+		conn := overload.Of(ctx)
+		if conn.Reserve(bytes) != nil {
 			alone, all = append(alone, all...), nil // some may have room
 		} else {
-			defer account.ReleaseDeciding(bytes)
+			defer conn.Add(-bytes)
 		}
 	}
 	groups, more := e.byNode(calls, all)

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 )
 
 // API serves envoy.service.ratelimit.v3.RateLimitService.
@@ -47,7 +47,7 @@ func (e *API) bound(c *decide.Call) int {
 // envoyCall is a call that is read and written as in Envoy's RPC.
 type envoyCall struct {
 	*decide.Call
-	accounts.Charge
+	overload.Charge
 	api *API
 }
 
@@ -60,7 +60,7 @@ func (e *API) Call() *envoyCall {
 
 // Release ends the use of a call that Call returned.
 func (c *envoyCall) Release() {
-	c.Charge = accounts.Charge{}
+	c.Charge = overload.Charge{}
 	if c.Reset() {
 		c.api.calls.Put(c)
 	}

@@ -28,10 +28,6 @@ type Places struct {
 	// Longest is how long a page may take once it has its place; 0 is as long as the
 	// server says.
 	Longest time.Duration
-	// Charge, if set, is called with Cost when a page gets its place, and with -Cost when
-	// it leaves. Cost is what a page takes while it is made, in bytes.
-	Charge func(bytes int64)
-	Cost   int64
 
 	mu    sync.Mutex
 	taken []*Place
@@ -113,7 +109,6 @@ func (p *Places) fill() {
 		next := p.waiting[i]
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 		p.taken = append(p.taken, next)
-		p.charge(p.Cost)
 		close(next.given)
 	}
 }
@@ -133,21 +128,12 @@ func (p *Places) next() int {
 	return first
 }
 
-func (p *Places) charge(bytes int64) {
-	if p.Charge != nil {
-		p.Charge(bytes)
-	}
-}
-
 // Leave gives the place back, or stops waiting for one.
 func (l *Place) Leave() {
 	p := l.places
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	isThis := func(other *Place) bool { return other == l }
-	if slices.Contains(p.taken, l) {
-		p.charge(-p.Cost)
-	}
 	p.taken = slices.DeleteFunc(p.taken, isThis)
 	p.waiting = slices.DeleteFunc(p.waiting, isThis)
 	p.fill()

@@ -52,7 +52,7 @@ func NewRPC(t testing.TB, limits string, change ...func(*server.Options)) RPC {
 
 // AnswerBytes answers the bytes of a request as gRPC does.
 func (r RPC) AnswerBytes(ctx context.Context, request []byte) ([]byte, error) {
-	codec, c := endpoint.NewCodec(), r.Call()
+	c := r.Call()
 	if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, c); err != nil {
 		return nil, err
 	}
@@ -65,3 +65,6 @@ func (r RPC) AnswerBytes(ctx context.Context, request []byte) ([]byte, error) {
 	}
 	return out[0].ReadOnlyData(), nil
 }
+
+// codec is that of the server.
+var codec = endpoint.NewCodec()

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -41,7 +41,7 @@ type takeCall struct{ *decide.Call }
 // take is a TakeRequest.
 type take struct {
 	takeCall
-	accounts.Charge
+	overload.Charge
 	api *API
 }
 
@@ -54,7 +54,7 @@ func (a *API) newTake() *take {
 
 // Release ends the use of a request that newTake returned.
 func (t *take) Release() {
-	t.Charge = accounts.Charge{}
+	t.Charge = overload.Charge{}
 	if t.Reset() {
 		t.api.takes.Put(t)
 	}
@@ -93,7 +93,7 @@ func (a *API) takeMany(ctx context.Context, t *takes) error {
 	if t.err == nil {
 		var bytes int64
 		if bytes, t.err = t.chargeHits(ctx); t.err == nil {
-			defer accounts.OfRequest(ctx).ReleaseDeciding(bytes)
+			defer overload.Of(ctx).Add(-bytes)
 		}
 	}
 	if t.err == nil && t.answerBound() > endpoint.MaxAnswer {

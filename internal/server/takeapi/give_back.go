@@ -7,15 +7,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // giveBackCall is a GiveBackRequest: a take, and the moments and fingerprints of
 // its response. Its answer is empty.
 type giveBackCall struct {
-	accounts.Charge
+	overload.Charge
 	endpoint.GiveBack
 	api  *API
 	call *decide.Call

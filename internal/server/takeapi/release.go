@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
@@ -13,7 +13,7 @@ import (
 // answer.
 type release struct {
 	takeCall
-	accounts.Charge
+	overload.Charge
 }
 
 func (a *API) newRelease() *release {

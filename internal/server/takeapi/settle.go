@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // settleCall is a SettleRequest, and then its answer.
 type settleCall struct {
 	takeCall
-	accounts.Charge
+	overload.Charge
 }
 
 func (a *API) newSettle() *settleCall {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/internal/server/transport"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
@@ -22,8 +22,9 @@ const (
 	// store waits. A caller that does not read is held back when this many answers wait
 	// for it. They take up to a megabyte.
 	takesInFlight = (1 << 20) / waitingItemCost
-	// takeStreamCost is what an idle stream holds, in bytes: its goroutines.
-	takeStreamCost = 32 << 10
+	// takeStreamCost is what a stream holds, in bytes: its goroutines, and answers that gRPC
+	// has not sent.
+	takeStreamCost = 96 << 10
 	// streamMessage is how many bytes of answers a message has before the next one
 	// begins. A message is longer by one answer at most.
 	streamMessage = 64 << 10
@@ -35,8 +36,8 @@ const (
 type takeStream struct {
 	*API
 	grpc.ServerStream
-	account *accounts.Account
-	ctx     context.Context // of the requests
+	conn *overload.Conn
+	ctx  context.Context // of the requests
 
 	// mu is held while a message is taken over, so that none is taken over once stopped
 	// is set.
@@ -50,15 +51,12 @@ type takeStream struct {
 	deciding sync.WaitGroup
 }
 
-// errManyStreams ends a stream without room.
-var errManyStreams = status.Errorf(codes.ResourceExhausted, "the streams of this connection hold %d MiB, or all requests the memory that they may (setting request_memory)", accounts.MaxStreams>>20)
-
 func (a *API) takeStream(stream grpc.ServerStream) error {
-	s := &takeStream{API: a, ServerStream: stream, account: accounts.Of(stream.Context()), ctx: a.withCredentials(stream.Context())}
-	if !s.account.TryStream(takeStreamCost) {
-		return errManyStreams
+	s := &takeStream{API: a, ServerStream: stream, conn: overload.Of(stream.Context()), ctx: a.withCredentials(stream.Context())}
+	if err := s.conn.Reserve(takeStreamCost); err != nil {
+		return err
 	}
-	defer s.account.ReleaseStream(takeStreamCost)
+	defer s.conn.Add(-takeStreamCost)
 	var writer chan error
 	if a.RemoteStore {
 		s.slots, s.answered = make(chan struct{}, takesInFlight), newItemQueue()
@@ -117,7 +115,7 @@ func (t *streamTakes) ReadWire(message string) error {
 
 // streamAnswers is the bytes of a TakeStreamResponse.
 type streamAnswers struct {
-	accounts.Charge
+	overload.Charge
 	bytes []byte
 }
 
@@ -172,11 +170,15 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 		}
 		first = false
 		if !s.tryHold(slots) {
-			s.decide(items) // they hold some of the room
+			s.decide(items) // they hold some of the slots
 			items = nil
 			if err := s.hold(slots); err != nil {
 				return err
 			}
+		}
+		if err := s.conn.Reserve(int64(slots) * waitingItemCost); err != nil {
+			s.decide(items)
+			return err // the slots end with the stream
 		}
 		it := new(item)
 		s.readItem(it, f.Bytes, true, began)
@@ -216,51 +218,26 @@ func (s *takeStream) tryHold(slots int) bool {
 		}
 		return false
 	}
-	if s.account.TryStream(int64(slots) * waitingItemCost) {
-		return true
-	}
-	for range slots {
-		<-s.slots
-	}
-	return false
+	return true
 }
 
 // hold waits until there is room for this many more slots in flight.
 func (s *takeStream) hold(slots int) error {
 	for range slots {
-		if err := s.slot(); err != nil {
-			return err
-		}
-		if err := s.account.HoldStream(s.Context(), waitingItemCost); err != nil {
-			<-s.slots
-			return err
+		select {
+		case s.slots <- struct{}{}:
+		case <-s.Context().Done():
+			return status.FromContextError(s.Context().Err()).Err()
 		}
 	}
 	return nil
-}
-
-// slot waits for a slot.
-func (s *takeStream) slot() error {
-	select {
-	case s.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	s.account.Add(transport.StreamWindow) // for requests that are not read while it waits
-	defer s.account.Add(-transport.StreamWindow)
-	select {
-	case s.slots <- struct{}{}:
-		return nil
-	case <-s.Context().Done():
-		return status.FromContextError(s.Context().Err()).Err()
-	}
 }
 
 func (s *takeStream) letGo(slots int) {
 	for range slots {
 		<-s.slots
 	}
-	s.account.ReleaseStream(int64(slots) * waitingItemCost)
+	s.conn.Add(-int64(slots) * waitingItemCost)
 }
 
 // answerInTurn decides the requests of a message one after the other, and sends
@@ -291,10 +268,7 @@ func (s *takeStream) answerInTurn(t *streamTakes) error {
 }
 
 func (s *takeStream) send(answers []byte) error {
-	// While it waits, the caller may send a window of requests that are not read.
-	s.account.Add(transport.StreamWindow)
-	defer s.account.Add(-transport.StreamWindow)
-	return s.SendMsg(&streamAnswers{accounts.Charge{Account: s.account}, answers})
+	return s.SendMsg(&streamAnswers{bytes: answers})
 }
 
 // write sends answers until all are sent. Answers that are ready together share

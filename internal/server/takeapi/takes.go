@@ -11,15 +11,15 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/internal/tracing"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
 // takes is a TakeManyRequest. Each of its requests is decided by itself.
 type takes struct {
-	accounts.Charge
+	overload.Charge
 	api   *API
 	items []*item
 	// err refuses all of them.
@@ -85,7 +85,7 @@ func (t *takes) ReadWire(message string) error {
 	}
 	t.err = tooMany
 	if t.err == nil {
-		t.err = t.More(context.Background(), int64(4*len(message)+n*t.api.itemCost()))
+		t.err = t.Reserve(int64(4*len(message) + n*t.api.itemCost()))
 	}
 	if t.err != nil {
 		return nil
@@ -267,7 +267,7 @@ func (t *takes) chargeHits(ctx context.Context) (int64, error) {
 	if bytes == 0 {
 		return 0, nil
 	}
-	return bytes, accounts.OfRequest(ctx).HoldDeciding(ctx, bytes)
+	return bytes, overload.Of(ctx).Reserve(bytes)
 }
 
 // answerAll decides all items, at the same time if the store waits. They are parts of

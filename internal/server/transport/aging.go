@@ -3,55 +3,47 @@ package transport
 import (
 	"context"
 	"net"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
-	"github.com/ratelimitd/ratelimitd/internal/server/accounts"
+	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 )
 
 // gRPC asks an old connection to go, and cuts it after the grace. A TakeStream does not
 // learn of the first and would lose answers to the second, so it ends by itself before
 // that.
 
-// agingCredentials note when a connection began, and open its account.
+// agingCredentials note when a connection began.
 type agingCredentials struct {
 	credentials.TransportCredentials
-	memory *accounts.Memory
 }
 
-// NewCredentials returns inner credentials that also open an account in memory for
-// each connection.
-func NewCredentials(inner credentials.TransportCredentials, memory *accounts.Memory) credentials.TransportCredentials {
-	return agingCredentials{inner, memory}
+// NewCredentials returns inner credentials that also note when a connection began, and have
+// those of an overload.Listener counted.
+func NewCredentials(inner credentials.TransportCredentials) credentials.TransportCredentials {
+	return agingCredentials{inner}
 }
 
 func (c agingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	began := time.Now()
-	accounts.LimitSocket(raw)
-	charged := c.memory.Open(accounts.ConnectionCost, func() { _ = raw.Close() })
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
-		charged.Close()
 		return nil, nil, err
 	}
-	// If a connection ends before gRPC serves it, only the raw one is closed.
-	if plain := accounts.NewPlainConnection(conn, charged); plain != nil {
-		runtime.AddCleanup(plain, (*accounts.Account).Close, charged)
-		return plain, agingInfo{AuthInfo: info, began: began, account: charged}, nil
+	counted, ok := raw.(*overload.Conn)
+	if ok {
+		conn = counted.Follow(conn)
 	}
-	other := &accounts.Connection{Conn: conn, Account: charged}
-	runtime.AddCleanup(other, (*accounts.Account).Close, charged)
-	return other, agingInfo{AuthInfo: info, began: began, account: charged, certificate: certificateOf(info)}, nil
+	return conn, agingInfo{AuthInfo: info, began: began, counted: counted, certificate: certificateOf(info)}, nil
 }
 
 type agingInfo struct {
 	credentials.AuthInfo
 	began   time.Time
-	account *accounts.Account
+	counted *overload.Conn // or nil
 	// certificate is the client's, or nil.
 	certificate *certificate
 }
@@ -78,8 +70,8 @@ func CertificateNames(ctx context.Context) (names []string, hasCertificate bool)
 	return nil, false
 }
 
-// Account returns the account of the connection.
-func (i agingInfo) Account() *accounts.Account { return i.account }
+// Overload returns the counted connection, or nil.
+func (i agingInfo) Overload() *overload.Conn { return i.counted }
 
 // UntilOld returns how long a stream may last whose connection lives for age, or up
 // to a tenth less, and then for the grace. It reports false if connections are

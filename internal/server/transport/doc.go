@@ -1,3 +1,3 @@
 // Package transport keeps gRPC connections: their windows, their age, the certificates of
-// their clients, and sockets. It imports accounts and access.
+// their clients, and sockets. It imports overload and access.
 package transport

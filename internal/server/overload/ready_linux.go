@@ -1,4 +1,4 @@
-package accounts
+package overload
 
 import (
 	"io"
@@ -26,8 +26,8 @@ func rawReads(conn net.Conn) syscall.RawConn {
 }
 
 // tryRead reads once; it reports false if there is nothing to read yet.
-func (c *PlainConnection) tryRead(fd uintptr) bool {
-	c.buffer = c.pool.Get(c.Account.readSize(c.size))
+func (c *readyConn) tryRead(fd uintptr) bool {
+	c.buffer = c.pool.Get(c.size)
 	c.n, c.err = syscall.Read(int(fd), *c.buffer)
 	for c.err == syscall.EINTR {
 		c.n, c.err = syscall.Read(int(fd), *c.buffer)

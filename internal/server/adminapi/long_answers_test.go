@@ -38,10 +38,10 @@ func manyDomains(t testing.TB) func(*server.Options) {
 
 // Answers about rules are as long as the operator's file has it. 16 callers who ask for all
 // domains in JSON and do not read make the daemon hold a few of them, all get their
-// answers, and what is charged is more than what is held.
+// answers.
 func TestAnswersAboutRulesHoldBoundedMemory(t *testing.T) {
-	const budget, callers, maxHeld = 64 << 20, 16, 8 << 20
-	d := servertest.Start(t, servertest.OneLimit, manyDomains(t), func(o *server.Options) { o.Requests.Memory = budget })
+	const callers, maxHeld = 16, 8 << 20
+	d := servertest.Start(t, servertest.OneLimit, manyDomains(t))
 	before := heaptest.InUse()
 	responses := make([]*http.Response, callers)
 	var asked sync.WaitGroup
@@ -65,30 +65,14 @@ func TestAnswersAboutRulesHoldBoundedMemory(t *testing.T) {
 		})
 	}
 	asked.Wait()
-	held, charged := heaptest.InUse()-before, d.Metrics()["ratelimitd_request_memory_bytes"]
+	held := heaptest.InUse() - before
 	for _, r := range responses {
 		if r != nil {
 			r.Body.Close()
 		}
 	}
-	t.Logf("%d answers hold %d bytes; %.0f are charged", callers, held, charged)
-	if held > maxHeld || float64(held) > charged || charged > budget {
-		t.Errorf("%d bytes are held, and %.0f are charged of %d", held, charged, budget)
-	}
-}
-
-// Over gRPC such an answer is made whole, and charged while it is: what has no room is
-// refused.
-func TestAnswersAboutRulesOverGRPCAreCharged(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, servertest.OneLimit, manyDomains(t), func(o *server.Options) { o.Requests.Memory = 8 << 20 })
-	_, err := d.Admin(nil).ListDomains(t.Context(), &adminv1.ListDomainsRequest{})
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "request_memory") {
-		t.Errorf("with little memory: %v", err)
-	}
-	d = servertest.Start(t, servertest.OneLimit, manyDomains(t))
-	if r, err := d.Admin(nil).ListDomains(t.Context(), &adminv1.ListDomainsRequest{}); err != nil || len(r.GetDomains()) != 300 {
-		t.Errorf("with more: %d, %v", len(r.GetDomains()), err)
+	if held > maxHeld {
+		t.Errorf("%d answers hold %d bytes", callers, held)
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package accounts
+package overload
 
 import (
 	"net"
@@ -9,4 +9,4 @@ import (
 
 func rawReads(net.Conn) syscall.RawConn { return nil }
 
-func (c *PlainConnection) tryRead(uintptr) bool { return true }
+func (c *readyConn) tryRead(uintptr) bool { return true }
