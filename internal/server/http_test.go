@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -66,5 +67,41 @@ func TestPortsServeTheirPathsAlone(t *testing.T) {
 				t.Errorf("%q does not say what is allowed", told["error"])
 			}
 		})
+	}
+}
+
+func TestPagesOfOtherSitesAreRefused(t *testing.T) {
+	t.Parallel()
+	const request = `"domain":"api","descriptors":[{"entries":[{"key":"user","value":"a"}]}]`
+	d := servertest.Start(t, servertest.OneLimit)
+	here := "http://" + d.Server.Address("http")
+	for _, path := range []string{"/json", "/v1/take", "/v1/give-back", "/v1/settle", "/v1/release"} {
+		for _, c := range []struct{ name, header, value string }{
+			{"a page of another site", "Sec-Fetch-Site", "cross-site"},
+			{"a page of another port", "Sec-Fetch-Site", "same-site"},
+			{"an old browser", "Origin", "https://evil.example"},
+			{"a sandboxed page", "Origin", "null"},
+		} {
+			t.Run(c.name+" posts to "+path, func(t *testing.T) {
+				r, err := http.NewRequest(http.MethodPost, here+path, strings.NewReader("{"+request+"}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Content-Type", "text/plain")
+				r.Header.Set(c.header, c.value)
+				if p := d.Do(r); p.Code != http.StatusForbidden {
+					t.Errorf("got %d %s", p.Code, p.Body)
+				}
+			})
+		}
+	}
+	// None of these took anything, and others still may, whatever their content type is.
+	for range 5 {
+		if p := d.Post("{" + request + "}"); p.Code != http.StatusOK {
+			t.Errorf("got %d %s", p.Code, p.Body)
+		}
+	}
+	if p := d.Post("{" + request + "}"); p.Code != http.StatusTooManyRequests {
+		t.Errorf("got %d %s", p.Code, p.Body)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
+	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
 )
 
 // visit is what is known about a request before its method is known.
@@ -134,7 +135,7 @@ func (a *API) identify(r *http.Request, shown *access.Credentials) (*access.Memb
 	if a.Gate == nil {
 		return nil, errNotServed
 	}
-	if err := fromElsewhere(r); err != nil {
+	if err := endpoint.CheckSite(r); err != nil {
 		return nil, err
 	}
 	if !shown.HasToken && !shown.HasCertificate {
@@ -197,27 +198,6 @@ func (a *API) CheckPage(r *http.Request) error {
 	}
 	_, err = a.memberAt(r, &shown, a.Gate.Identify)
 	return err
-}
-
-// fromElsewhere refuses requests that a page of another site made a browser send. The
-// browser may have a certificate for this port, or be on this machine, so that its
-// requests would be carried out.
-func fromElsewhere(r *http.Request) error {
-	for _, site := range r.Header.Values("Sec-Fetch-Site") {
-		if site != "same-origin" && site != "none" {
-			return status.Error(codes.PermissionDenied, "a page of another site made this request (sec-fetch-site)")
-		}
-	}
-	scheme := "http"
-	if r.TLS != nil {
-		scheme = "https"
-	}
-	for _, origin := range r.Header.Values("Origin") {
-		if u, err := url.Parse(origin); err != nil || u.Scheme != scheme || !strings.EqualFold(u.Host, r.Host) {
-			return status.Error(codes.PermissionDenied, "a page of another site made this request (origin)")
-		}
-	}
-	return nil
 }
 
 // fromThisMachine refuses requests without credentials that only seem to come from

@@ -32,10 +32,13 @@ func (e *Endpoint) ReadJSON(w http.ResponseWriter, r *http.Request, message prot
 	return true
 }
 
-// ReadBody is the function ReadBody, except that it answers a request whose body it
-// refuses, and returns false.
+// ReadBody is the function ReadBody, except that it also checks the site, answers a request
+// that it refuses, and returns false.
 func (e *Endpoint) ReadBody(w http.ResponseWriter, r *http.Request, bounds JSONBounds) bool {
-	err := ReadBody(w, r, bounds)
+	err := CheckSite(r)
+	if err == nil {
+		err = ReadBody(w, r, bounds)
+	}
 	if err != nil {
 		e.Requests.Failed(status.Code(err))
 		WriteStatus(w, err)
