@@ -105,13 +105,21 @@ func (c *Conn) slow() {
 
 // Close implements net.Conn.
 func (c *Conn) Close() error {
+	g := c.guard
 	c.mu.Lock()
+	leaves := max(0, c.sent-c.cost)
+	if c.closed {
+		leaves = 0
+	}
 	c.addSent(-c.sent)
 	c.closed = true
 	c.mu.Unlock()
-	c.guard.mu.Lock()
-	delete(c.guard.conns, c)
-	c.guard.mu.Unlock()
+	g.mu.Lock()
+	delete(g.conns, c)
+	leaves = min(leaves, g.budget-g.leaving)
+	g.leaving += leaves
+	g.mu.Unlock()
+	g.held.Add(leaves)
 	return c.Conn.Close()
 }
 

@@ -54,6 +54,9 @@ type Guard struct {
 
 	mu    sync.Mutex
 	conns map[*Conn]struct{}
+	// leaving is the part of held that connections had sent that were closed, halved at
+	// each age, since their handlers may not have run yet. It is a budget at most.
+	leaving int64
 }
 
 // New returns a Guard with a budget in bytes. onCut is called for each connection that it
@@ -128,6 +131,8 @@ func isFull() bool {
 func (g *Guard) age() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.held.Add(g.leaving/2 - g.leaving)
+	g.leaving /= 2
 	for c := range g.conns {
 		finished := c.finished.Swap(0)
 		c.idle++

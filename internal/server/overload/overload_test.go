@@ -157,9 +157,9 @@ func TestCallsHoldWhatTheyHaveSent(t *testing.T) {
 		c.send(part, headers(7, false))
 		c.conn.Add(500)
 		c.served.Close()
-		wantHeld(t, g, "at the end of the connection", 500)
+		wantHeld(t, g, "at the end of the connection", callCost+500)
 		c.conn.Add(-500)
-		wantHeld(t, g, "after its handler", 0)
+		wantHeld(t, g, "after its handler", callCost)
 	}
 }
 
