@@ -8,6 +8,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
 )
 
@@ -165,5 +166,49 @@ func TestOwnNumbersAreInForce(t *testing.T) {
 	r.assign("user=b", assign.Terms{Numbers: []assign.Numbers{{Limit: "stricter", Requests: 0}}})
 	if c := r.Take(decidetest.Asking("user=b", 1)); c.Denied || c.Outcomes[0].Decisions[0].Allowed() {
 		t.Errorf("denied %t, %+v", c.Denied, c.Outcomes[0].Decisions)
+	}
+}
+
+// Numbers of a request do not change what others get by the rule: its state neither drains
+// by the caller's rate, nor is filled beyond the rule's burst, nor judged by another period
+// than that in force.
+func TestOwnNumbersDoNotHarmTheRule(t *testing.T) {
+	t.Parallel()
+	const victim = "user=a"
+	for _, a := range buckettest.Rates() {
+		t.Run(a.String(), func(t *testing.T) {
+			r := newRig(t, fmt.Sprintf("domain: d\ndescriptors: [{key: user, rate_limit: {algorithm: %s, requests: 10, period: 1h}}]\n", a))
+			most := uint64(3_600_000)
+			if a == bucket.SlidingLog {
+				most = bucket.MaxLogRequests
+			}
+			admitted := 0
+			for range 110 { // over 11 s
+				if !r.Take(decidetest.Asking(victim, 1)).Denied {
+					admitted++
+				}
+				r.Take(decidetest.Bringing(victim, most, time.Hour))
+				r.Clock.Add(100_000)
+			}
+			if a.IsBucket() && admitted != 10 || admitted > 10 {
+				t.Errorf("%d of 10 are admitted", admitted)
+			}
+			r.Clock.Add(time.Hour.Microseconds())
+			if r.Take(decidetest.Asking(victim, 1)).Denied {
+				t.Error("locked out for longer than the rule's period")
+			}
+
+			r.assign(victim, assign.Terms{Numbers: []assign.Numbers{{Requests: 20, Period: 24 * time.Hour}}})
+			r.Take(decidetest.Asking(victim, 5))
+			left := r.Take(decidetest.Asking(victim, 0)).Outcomes[0].Decisions[0].Remaining
+			r.Clock.Add(2 * time.Hour.Microseconds())
+			for _, own := range []uint64{5, 10, 100} {
+				r.Take(decidetest.Bringing(victim, own, time.Hour))
+			}
+			switch got := r.Take(decidetest.Asking(victim, 0)).Outcomes[0].Decisions[0].Remaining; {
+			case a.IsBucket() && got > left+2, !a.IsBucket() && got != left:
+				t.Errorf("%d of 20 a day are left two hours after %d were", got, left)
+			}
+		})
 	}
 }

@@ -104,7 +104,7 @@ func (c *Call) useLimitsOf(o *Outcome, r *rules.Rule) {
 func (c *Call) override(i int) error {
 	o, own := &c.Outcomes[i], &c.Descriptors[i].Own
 	o.Own = own
-	l, err := c.decider.overrides.get(own.limit(c.rulesOfDomain, o.Rule))
+	l, err := c.decider.overrides.get(own.limit(c.rulesOfDomain, o.Rule, o.Limits))
 	if err != nil {
 		return own.refused(i, err)
 	}

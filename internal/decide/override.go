@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"strconv"
@@ -18,6 +19,9 @@ type Override struct {
 	Requests uint64
 	Burst    uint64 // of a bucket; 0: as many as requests
 	Period   time.Duration
+	// Apart is set if the rule has a limit of the same period and another state. A replay
+	// knows it from the log; otherwise Match sets it.
+	Apart bool
 	// Invalid says why the period is invalid, or is nil.
 	Invalid error
 	// Names are used in errors. They depend on the API.
@@ -56,12 +60,13 @@ type ownLimit struct {
 	byPeriod bool
 }
 
-// limit returns the limit that replaces those of a rule; rule may be nil. If the rule
-// has a limit of the same period, it is that one with other numbers, and they share a
-// state. Else it is like the rule's first limit, with a state of its own. Limits in
-// shadow mode are skipped, and the limit is in force for everybody. A limit by calendar
-// has no period, and neither has the override a calendar.
-func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
+// limit returns the limit that replaces those of a rule, which may be nil. inForce are those
+// in their place by an assignment. If the rule has a limit of the same period, it is that
+// one with other numbers, and they share a state unless the override is Apart. Else it is
+// like the rule's first limit, with a state of its own. Limits in shadow mode are skipped,
+// and the limit is in force for everybody. A limit by calendar has no period, and neither
+// has the override a calendar.
+func (o *Override) limit(domain *rules.Domain, rule *rules.Rule, inForce []*bucket.Limit) ownLimit {
 	own := ownLimit{byPeriod: true}
 	if rule == nil || len(rule.Limits) == 0 {
 		own.spec.Algorithm = domain.Algorithm
@@ -71,17 +76,18 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 		own.spec.Postpaid = bucket.PostpaidAuto
 	} else {
 		own.spec = rule.Limits[0].Spec
-		inForce := false
-		for _, l := range rule.Limits {
+		hasFirst := false
+		for j, l := range rule.Limits {
 			if l.Unenforced == bucket.AllSubjects {
 				continue // it is on trial beside those that decide
 			}
 			if l.Period == o.Period && l.Calendar.Unit == bucket.NoCalendar {
-				own = ownLimit{spec: l.Spec}
+				o.Apart = o.Apart || o.harms(l) || j < len(inForce) && o.harms(inForce[j])
+				own = ownLimit{spec: l.Spec, byPeriod: o.Apart}
 				break
 			}
-			if !inForce {
-				own.spec, inForce = l.Spec, true
+			if !hasFirst {
+				own.spec, hasFirst = l.Spec, true
 			}
 		}
 		own.spec.Unenforced = 0
@@ -89,6 +95,15 @@ func (o *Override) limit(domain *rules.Domain, rule *rules.Rule) ownLimit {
 	own.spec.Calendar = bucket.Calendar{}
 	own.spec.Requests, own.spec.Period, own.spec.Burst = signed(o.Requests), o.Period, signed(o.Burst)
 	return own
+}
+
+// harms reports whether the state of a limit would suffer if the override counted in it. By
+// another period it would forget what the limit counts. So would a bucket that drained
+// faster; one that holds more would lock out those who have the limit's numbers until it
+// has drained at their rate.
+func (o *Override) harms(l *bucket.Limit) bool {
+	requests, burst := signed(o.Requests), signed(o.Burst)
+	return l.Period != o.Period || l.Algorithm.IsBucket() && (requests > l.Requests || cmp.Or(burst, requests) > l.Burst)
 }
 
 // signed returns a number of a limit: numbers beyond the largest are refused as that is.

@@ -154,6 +154,9 @@ type Numbers struct {
 	Calendar, Starts, TimeZone string
 	// Assigned is set if they are an assignment's, not a request's own.
 	Assigned bool
+	// Apart is set if a request's own numbers have a state of their own, and the rule has a
+	// limit of their period.
+	Apart bool
 }
 
 // File is a limits file.

@@ -471,6 +471,8 @@ func (n *Numbers) read(v *fastjson.Value) *LineError {
 			return text(&n.TimeZone, v)
 		case "assigned":
 			return flag(&n.Assigned, v)
+		case "apart":
+			return flag(&n.Apart, v)
 		}
 		return nil
 	})

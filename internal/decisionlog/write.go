@@ -180,6 +180,7 @@ func (w *writer) limit(l *Line, d *Limit) {
 			w.text(`,"time_zone":`, n.TimeZone)
 		}
 		w.flag(`,"assigned":true`, n.Assigned)
+		w.flag(`,"apart":true`, n.Apart)
 		w.end(start)
 	}
 	w.number(`,"taken_at":`, d.TakenAt)

@@ -162,7 +162,7 @@ allowed, rule tenant, line 7, plan free
 allowed true by -1/-1 retry 0s
 allowed, rule tenant, line 7, plan free
   assignment to 1 entries, applies false
-  limit  of 9 (request) d|tenant=x#token_bucket: 9 left, retry 0s, reset 0s, shadow false
+  limit  of 9 (request) d|tenant=x#token_bucket#3600000: 9 left, retry 0s, reset 0s, shadow false
 `},
 		{"the longer beginning's plan", func(r *decidetest.Rig) {
 			put(r, "tenant=x", assign.Terms{Plan: "pro"})

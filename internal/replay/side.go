@@ -143,7 +143,7 @@ func (d *decider) read(l *decisionlog.Line, recorded *decider) (*decide.Call, er
 		to.HitsAddend = uint64(max(from.Cost, -from.Cost))
 		if own := ownNumbers(from); own != nil {
 			to.Own = decide.Override{
-				Set: true, Requests: uint64(own.Requests), Period: own.Period, Burst: burstOf(own), Names: &ownNames,
+				Set: true, Requests: uint64(own.Requests), Period: own.Period, Burst: burstOf(own), Apart: own.Apart, Names: &ownNames,
 			}
 		}
 		to.Found = d.assigned[i].read(l, from, recorded)

@@ -20,7 +20,8 @@ var inNoAPI = map[string]string{
 	"a check agrees with the take that follows": "no API asks without taking",
 	"a check of a group charges nothing":        "no API asks without taking",
 	"equal keys take the stricter role":         "a role is that of a rule, and equal descriptors have one rule",
-	"no hits":                                   "a request has at least one descriptor, and one that no rule is for asks no store",
+	"of equal keys the least capacity decides":  "numbers beyond those of a bucket's rule have a state of their own",
+	"no hits": "a request has at least one descriptor, and one that no rule is for asks no store",
 }
 
 // notInOurs are further cases that the daemon's own API cannot ask.

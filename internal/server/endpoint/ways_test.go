@@ -240,6 +240,9 @@ func (s *wayStore) canBring(have, want rule) bool {
 	if s.inUnits && (b.Requests > math.MaxUint32 || b.Period%time.Second != 0 || b.Burst != 0 && b.Burst != b.Requests) {
 		return false
 	}
+	if a.Algorithm.IsBucket() && (b.Requests > a.Requests || max(b.Burst, b.Requests) > max(a.Burst, a.Requests)) {
+		return false // they have a state of their own
+	}
 	a.Requests, a.Burst, b.Requests, b.Burst = 0, 0, 0, 0
 	return a == b && b.Calendar.Unit == bucket.NoCalendar
 }

@@ -230,8 +230,8 @@ func (s *scratch) numbersOfLast(o *decide.Outcome, j int, l *bucket.Limit) {
 	if o.Refusal != decide.NotRefused && j == 0 {
 		return // it stands for the refusal, and has no numbers
 	}
-	if source := o.Source(l); source != decide.FromFile {
-		s.numbers(len(s.limits)-1, l, source == decide.FromAssignment)
+	if o.Source(l) != decide.FromFile {
+		s.numbers(len(s.limits)-1, l, o.Own)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 )
 
@@ -61,10 +62,11 @@ func (s *scratch) descriptor() *descriptor {
 	return &s.descriptors[len(s.descriptors)-1]
 }
 
-// numbers notes the numbers of a limit that no file has.
-func (s *scratch) numbers(limit int, l *bucket.Limit, isAssigned bool) {
+// numbers notes the numbers of a limit that no file has: those of own, or assigned ones if it
+// is nil.
+func (s *scratch) numbers(limit int, l *bucket.Limit, own *decide.Override) {
 	n := decisionlog.Numbers{
-		Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: isAssigned,
+		Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: own == nil, Apart: own != nil && own.Apart,
 	}
 	if c := l.Calendar; c.Unit != bucket.NoCalendar {
 		n.Calendar, n.Starts, n.TimeZone = c.Unit.String(), c.Starts.In(c.Unit), c.Zone.String()
