@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/reload"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -18,9 +19,11 @@ const (
 	GiveBack
 	// Refund is a take with a negative cost.
 	Refund
+	// Numbers is to bring a limit's numbers.
+	Numbers
 )
 
-var rightNames = []string{"take", "give_back", "refund"}
+var rightNames = []string{"take", "give_back", "refund", "numbers"}
 
 // String returns the first of the rights, as a file spells it.
 func (r Right) String() string {
@@ -82,6 +85,10 @@ const anyDomain = "*"
 func parseCallers(file string, data []byte) (*Callers, []any, error) {
 	h, size, err := parse(file, data, callerLevel, func(p *parser[Caller], o *yamlfile.Object, name string) *Caller {
 		c := &Caller{Name: name, domains: make(map[string]bool), may: Take}
+		if strings.Contains(name, "/") {
+			v, _ := o.Field("name")
+			p.Bad(v, "a slash", "a name without one, which separates it from those of holders")
+		}
 		for _, item := range items(p, o, "domains", "names of domains, or [\"*\"] for all") {
 			if domain, ok := p.Name(item, "a name", yamlfile.MaxName); ok {
 				c.domains[domain] = true
@@ -93,7 +100,7 @@ func parseCallers(file string, data []byte) (*Callers, []any, error) {
 			c.may = 0
 		}
 		for _, item := range items(p, o, "may", yamlfile.Commas(rightNames)) {
-			right, _ := yamlfile.OneOf(p.Reader, item, Take, GiveBack, Refund)
+			right, _ := yamlfile.OneOf(p.Reader, item, Take, GiveBack, Refund, Numbers)
 			c.may |= right
 		}
 		return c

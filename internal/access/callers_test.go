@@ -32,7 +32,10 @@ var badCallers = []struct {
 		"1:38: [0].domains: found 0 items; allowed: 1 to 10000", "1:47: [0].may: found 0 items; allowed: 1 to 10000",
 	}},
 	{"another right", "- {name: a, certificate: c, domains: [d], may: [give-back]}\n", []string{
-		`1:49: [0].may[0]: found the text "give-back" (give_back?); allowed: take, give_back, refund`,
+		`1:49: [0].may[0]: found the text "give-back" (give_back?); allowed: take, give_back, refund, numbers`,
+	}},
+	{"a slash in a name", "- {name: a/b, certificate: c, domains: [d]}\n", []string{
+		"1:10: [0].name: found a slash; allowed: a name without one, which separates it from those of holders",
 	}},
 	{"a role", "- {name: a, certificate: c, domains: [d], role: viewer}\n", []string{
 		`1:43: [0]: found an unknown key "role" in a caller; allowed: name, sha256, certificate, domains, may`,

@@ -36,7 +36,8 @@ type use struct {
 	Domain     string
 	HitsAddend uint32
 	// ID names the take, so that it can be settled within SettleWithin, or what a
-	// settlement settles. Owner is the name of the caller, if callers have names.
+	// settlement settles. Owner is the name of the caller, if callers have names: IDs and
+	// holders are its own.
 	ID, Owner       string
 	SettleWithin    time.Duration
 	HasSettleWithin bool
@@ -210,13 +211,16 @@ func (c *Call) SettleEntries() {
 	}
 }
 
-// StoreID is the ID as the store knows it: callers with names have IDs of their own, so that
-// none settles what another took. No name has a zero byte.
-func (c *Call) StoreID() string {
+// StoreID is the ID as the store knows it.
+func (c *Call) StoreID() string { return c.owned(c.ID) }
+
+// owned returns an ID or a holder as the store knows it: callers with names have their own,
+// so that none settles or releases what another took. No name has a slash.
+func (c *Call) owned(name string) string {
 	if c.Owner == "" {
-		return c.ID
+		return name
 	}
-	return c.Owner + "\x00" + c.ID
+	return c.Owner + "/" + name
 }
 
 // Cost is what the descriptor of a checked call takes: 0 is a peek, less is a refund.

@@ -28,7 +28,7 @@ func (c *Call) addHitsOf(o *Outcome, asked *Descriptor) {
 	subject, place := c.appendSubject(o)
 	holder := ""
 	if o.hasHolder() {
-		holder = bucket.HolderOf(asked.Entries[len(asked.Entries)-1].Value)
+		holder = bucket.HolderOf(c.owned(asked.Entries[len(asked.Entries)-1].Value))
 		c.hasHolders = true
 	}
 	for j, l := range o.Limits {

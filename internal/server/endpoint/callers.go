@@ -3,7 +3,6 @@ package endpoint
 import (
 	"context"
 	"net/http"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -59,17 +58,25 @@ func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack
 	if !caller.MayAsk(c.Domain) {
 		return status.Errorf(codes.PermissionDenied, "%q may not ask about limits of this domain (setting api.callers_file)", caller.Name)
 	}
-	c.Owner = caller.Name // of its ID: a caller settles only what it took
+	c.Owner = caller.Name // of its ID and holders: a caller settles and releases only what it took
 	right := access.Take
-	switch {
-	case back != nil:
+	if back != nil {
 		right = access.GiveBack
-	case !c.Releases && slices.ContainsFunc(c.Descriptors, func(d decide.Descriptor) bool { return d.Refund }):
-		right |= access.Refund
 	}
-	for _, r := range [...]access.Right{access.Take, access.GiveBack, access.Refund} {
+	for i := range c.Descriptors {
+		if c.Descriptors[i].Refund {
+			right |= access.Refund
+		}
+		if c.Descriptors[i].Own.Set {
+			right |= access.Numbers
+		}
+	}
+	if c.Releases {
+		right = access.Take // whatever the descriptors bring
+	}
+	for _, r := range [...]access.Right{access.Take, access.GiveBack, access.Refund, access.Numbers} {
 		if right&r != 0 && !caller.May(r) {
-			return status.Errorf(codes.PermissionDenied, "%q may not %s (setting api.callers_file)", caller.Name, r)
+			return status.Errorf(codes.PermissionDenied, "%q does not have the right %s (setting api.callers_file)", caller.Name, r)
 		}
 	}
 	return nil

@@ -8,12 +8,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
@@ -38,7 +40,7 @@ func withCallers(t testing.TB, text string) (func(*server.Options), *access.Live
 
 func someCallers() string {
 	return "- {name: shop, sha256: " + servertest.SumOf("shop's") + ", domains: [api], may: [take, give_back]}\n" +
-		"- {name: desk, sha256: " + servertest.SumOf("desk's") + ", domains: ['*'], may: [take, refund]}\n" +
+		"- {name: desk, sha256: " + servertest.SumOf("desk's") + ", domains: ['*'], may: [take, refund, numbers]}\n" +
 		"- {name: other, sha256: " + servertest.SumOf("other's") + ", domains: [other]}\n" +
 		"- {name: proxy, certificate: ip:127.0.0.1, domains: [api]}\n"
 }
@@ -95,6 +97,16 @@ func TestCallersAreHeldToTheirRights(t *testing.T) {
 			_, err := d.RLS.ShouldRateLimit(servertest.WithToken(ctx, token), r)
 			return status.Code(err)
 		}, [5]codes.Code{codes.Unauthenticated, codes.Unauthenticated, codes.PermissionDenied, codes.OK, codes.PermissionDenied}},
+		{"a limit of its own", func(ctx context.Context, token string) codes.Code {
+			_, err := d.RLS.ShouldRateLimit(servertest.WithToken(ctx, token), servertest.Overriding(t, 1, "user=x", "5/HOUR"))
+			return status.Code(err)
+		}, [5]codes.Code{codes.Unauthenticated, codes.Unauthenticated, codes.PermissionDenied, codes.OK, codes.PermissionDenied}},
+		{"numbers of its own", func(ctx context.Context, token string) codes.Code {
+			r := servertest.Taking("user=x")
+			r.Descriptors[0].Numbers = &ratelimitv1.Numbers{Requests: 5, Period: durationpb.New(time.Hour)}
+			_, err := d.API().Take(servertest.WithToken(ctx, token), r)
+			return status.Code(err)
+		}, [5]codes.Code{codes.Unauthenticated, codes.Unauthenticated, codes.PermissionDenied, codes.OK, codes.PermissionDenied}},
 		{"Take", func(ctx context.Context, token string) codes.Code {
 			_, err := d.API().Take(servertest.WithToken(ctx, token), servertest.Taking("user=x"))
 			return status.Code(err)
@@ -149,7 +161,7 @@ func TestCallersAreHeldToTheirRights(t *testing.T) {
 	if lines := d.Log.Lines("guessed"); len(lines) > 0 {
 		t.Errorf("the log has a token: %s", lines)
 	}
-	d.WantMetric(`ratelimitd_requests_total{api="grpc",code="Unauthenticated",outcome="error"}`, 4)
+	d.WantMetric(`ratelimitd_requests_total{api="grpc",code="Unauthenticated",outcome="error"}`, 6)
 }
 
 func TestCallersAreKnownByCertificates(t *testing.T) {

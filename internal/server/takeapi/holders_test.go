@@ -356,24 +356,46 @@ func TestSlotsOnAStream(t *testing.T) {
 	}
 }
 
-// Who may take may release, by the name of a holder, and refund nothing else.
-func TestReleaseNeedsTheRightToTake(t *testing.T) {
+// A holder belongs to the caller who took its slot, over Envoy's RPC too: no other releases
+// or renews it, not even one who may refund. Its subject's slots are everyone's.
+func TestHoldersBelongToTheirCallers(t *testing.T) {
 	t.Parallel()
 	path := filetest.Write(t, t.TempDir(), "callers.yaml", "- {name: shop, sha256: "+servertest.SumOf("shop's")+", domains: [api]}\n"+
-		"- {name: desk, sha256: "+servertest.SumOf("desk's")+", domains: [api], may: [refund]}\n")
+		"- {name: desk, sha256: "+servertest.SumOf("desk's")+", domains: [api], may: [take, refund]}\n"+
+		"- {name: sweeper, sha256: "+servertest.SumOf("sweeper's")+", domains: [api], may: [refund]}\n")
 	live := access.NewLiveCallers(path, slog.New(slog.DiscardHandler))
 	if err := live.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	d := servertest.Start(t, holderLimits, func(o *server.Options) { o.Requests.Callers = live })
 	take := servertest.Taking("tenant=a,request_id=1")
-	got := askOnStream(t, d, servertest.WithToken(context.Background(), "shop's"),
-		&ratelimitv1.NumberedTake{Take: take}, &ratelimitv1.NumberedTake{Take: take, Release: true})
-	if got[1].GetReleased().GetLimits()[0].GetReleased() != ratelimitv1.Released_RELEASED_SLOT {
-		t.Errorf("a release gets %v", got[1])
+	ask := func(token string, takes ...*ratelimitv1.NumberedTake) []*ratelimitv1.TakeResult {
+		t.Helper()
+		return askOnStream(t, d, servertest.WithToken(context.Background(), token), takes...)
 	}
-	got = askOnStream(t, d, servertest.WithToken(context.Background(), "desk's"), &ratelimitv1.NumberedTake{Take: take, Release: true})
-	if codes.Code(got[0].GetError().GetCode()) != codes.PermissionDenied {
-		t.Errorf("a release without the right to take gets %v", got[0])
+	takes, releases := &ratelimitv1.NumberedTake{Take: take}, &ratelimitv1.NumberedTake{Take: take, Release: true}
+	wantReleased := func(token string, want ratelimitv1.Released) {
+		t.Helper()
+		if got := ask(token, releases)[0]; got.GetReleased().GetLimits()[0].GetReleased() != want {
+			t.Errorf("a release by %s gets %v, want %s", token, got, want)
+		}
 	}
+	ask("shop's", takes)
+	wantReleased("desk's", ratelimitv1.Released_RELEASED_NOTHING)
+	refund := servertest.Request("api", 1, "tenant=a,request_id=1")
+	refund.Descriptors[0].IsNegativeHits = true
+	if _, err := d.RLS.ShouldRateLimit(servertest.WithToken(t.Context(), "desk's"), refund); err != nil {
+		t.Error(err)
+	}
+	if got := ask("desk's", takes)[0].GetResponse(); !got.GetAllowed() || got.GetLimits()[0].GetRemaining() != 0 {
+		t.Errorf("a take by another with the same holder gets %v, want the second of 2 slots", got)
+	}
+	if got := ask("sweeper's", releases)[0]; codes.Code(got.GetError().GetCode()) != codes.PermissionDenied {
+		t.Errorf("a release without the right to take gets %v", got)
+	}
+	wantReleased("shop's", ratelimitv1.Released_RELEASED_SLOT)
+	if _, err := d.RLS.ShouldRateLimit(servertest.WithToken(t.Context(), "desk's"), refund); err != nil {
+		t.Error(err)
+	}
+	wantReleased("desk's", ratelimitv1.Released_RELEASED_NOTHING)
 }
