@@ -13,6 +13,9 @@ import (
 type Reservation struct {
 	// ID names it, and is not empty. Takes with one ID add up.
 	ID string
+	// Owner is the caller who takes, or empty where callers have no names: one must not
+	// take the room for all bills.
+	Owner string
 	// Lasts is how long the store keeps what was charged, from the last take on: whole
 	// microseconds, at least 1 and at most MaxReservation.
 	Lasts time.Duration

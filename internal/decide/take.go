@@ -13,7 +13,7 @@ func (d *Decider) take(ctx context.Context, c *Call) error {
 		return c.decideBy(ctx, d.Store.Take)
 	}
 	return c.decideBy(ctx, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
-		return d.Store.Reserve(ctx, bucket.Reservation{ID: c.StoreID(), Lasts: c.SettleWithin}, hits, decisions)
+		return d.Store.Reserve(ctx, bucket.Reservation{ID: c.StoreID(), Owner: c.Owner, Lasts: c.SettleWithin}, hits, decisions)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -14,9 +15,10 @@ import (
 type reservation struct {
 	key   string // see bucket.AppendBill
 	bill  bucket.Bill
-	of    *item // that was charged last
-	bytes int64 // what it counts for in Store.bytes
-	at    int32 // index in reservations.items
+	of    *item  // that was charged last
+	by    *usage // of its owner
+	bytes int64  // what it counts for in Store.bytes
+	at    int32  // index in reservations.items
 }
 
 // reservations are those of a shard.
@@ -30,6 +32,14 @@ type reservations struct {
 // who make up IDs cannot push out states: an admitted take makes one of them, which may
 // last for longer than the limit's period.
 const reservedShare = 4
+
+// usage is what reservations take of a store.
+type usage struct{ keys, bytes atomic.Int64 }
+
+// add adds to a usage, and returns what it is then.
+func (u *usage) add(keys, bytes int64) (allKeys, allBytes int64) {
+	return u.keys.Add(keys), u.bytes.Add(bytes)
+}
 
 // Reserve implements bucket.Store; it fails like Take. Where there is no room for a bill,
 // the take is charged without one.
@@ -62,7 +72,7 @@ func (s *Store) addToBill(g *group, i int, clock, cost int64, r bucket.Reservati
 	found := of.index[string(g.text)]
 	if found == nil {
 		of.sweep(s, 2, clock)
-		if found = s.newReservation(string(g.text), h); found == nil {
+		if found = s.newReservation(string(g.text), h, r.Owner); found == nil {
 			s.unreserved.Add(1)
 			return
 		}
@@ -72,21 +82,36 @@ func (s *Store) addToBill(g *group, i int, clock, cost int64, r bucket.Reservati
 	found.bill.Add(h.Limit, clock, g.decisions[i].At, cost, r.Lasts)
 }
 
-// newReservation returns an empty reservation, or nil if there is no room.
-func (s *Store) newReservation(key string, hit *bucket.Hit) *reservation {
+// newReservation returns an empty reservation, or nil if there is no room. An owner may take
+// as much as then is free: one of them at most half, two a third each, and a further one
+// always finds some.
+func (s *Store) newReservation(key string, hit *bucket.Hit, owner string) *reservation {
 	// An item that is gone stays in memory as long as a bill names it.
 	gone := int64(unsafe.Sizeof(item{})) + roundUp(len(hit.Key))
 	const pointers = 72
 	const portions = int64(bucket.MaxPortions * unsafe.Sizeof(bucket.Portion{}))
 	r := &reservation{key: key, bytes: int64(unsafe.Sizeof(reservation{})) + portions + roundUp(len(key)) + pointers + gone}
-	if s.reserved.Add(1) <= max(1, s.maxKeys/reservedShare) {
-		if s.reservedBytes.Add(r.bytes) <= s.maxBytes/reservedShare && s.reserve(r.bytes) {
-			return r
-		}
-		s.reservedBytes.Add(-r.bytes)
+	by, ok := s.reservedBy.Load(owner)
+	if !ok {
+		by, _ = s.reservedBy.LoadOrStore(owner, new(usage)) // as many as there are callers with names
 	}
-	s.reserved.Add(-1)
+	r.by = by.(*usage)
+	keys, bytes := s.reserved.add(1, r.bytes)
+	ownKeys, ownBytes := r.by.add(1, r.bytes)
+	if owner == "" { // that is everyone
+		ownKeys, ownBytes = 0, 0
+	}
+	if keys+ownKeys <= max(2, s.maxKeys/reservedShare) && bytes+ownBytes <= s.maxBytes/reservedShare && s.reserve(r.bytes) {
+		return r
+	}
+	r.free(s)
 	return nil
+}
+
+// free no longer counts a reservation in what all of them take.
+func (r *reservation) free(s *Store) {
+	s.reserved.add(-1, -r.bytes)
+	r.by.add(-1, -r.bytes)
 }
 
 // chargedTo notes which item is charged. If the one before was lost, nothing of what was
@@ -104,7 +129,7 @@ func (s *Store) Settle(_ context.Context, id string, hits []bucket.Hit, settled 
 	if len(hits) != len(settled) {
 		return errLength
 	}
-	if s.reserved.Load() == 0 {
+	if s.reserved.keys.Load() == 0 {
 		clear(settled)
 		for i, clock := 0, s.clock(); i < len(settled); i++ {
 			settled[i].At = clock
@@ -204,8 +229,7 @@ func (rs *reservations) remove(s *Store, r *reservation) {
 	if last == 0 { // neither a map nor a slice shrinks by itself
 		rs.index, rs.items = nil, nil
 	}
-	s.reserved.Add(-1)
-	s.reservedBytes.Add(-r.bytes)
+	r.free(s)
 	s.keys.Add(-1)
 	s.bytes.Add(-r.bytes)
 }

@@ -27,7 +27,7 @@ func TestBillsAreBounded(t *testing.T) {
 	}{
 		"keys, evict":  {memstore.Evict, 10_000, 2_500, 8},
 		"keys, deny":   {memstore.Deny, 10_000, 2_500, 8},
-		"bytes, allow": {memstore.Allow, 1e6, maxBytes / reservedShare / 650, 300},
+		"bytes, allow": {memstore.Allow, 1e6, maxBytes / reservedShare / 800, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var now atomic.Int64
@@ -69,6 +69,43 @@ func TestBillsAreBounded(t *testing.T) {
 
 // reservedShare is the part of a store that bills may take: one of so many.
 const reservedShare = 4
+
+// A caller with a name takes no more room for bills than it leaves to others.
+func TestBillsAreSharedByCallers(t *testing.T) {
+	for name, o := range map[string]memstore.Options{
+		"keys":  {MaxKeys: 1200},
+		"bytes": {MaxKeys: 1e6, MaxBytes: 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1e15)
+			o.Clock = now.Load
+			s := memstore.New(o)
+			defer s.Close()
+			x := hit(newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1e6, Period: time.Hour}), "x", 1)
+			bills := func(owner string) int64 {
+				before := s.Stats().Reservations
+				for i := range 3000 {
+					r := bucket.Reservation{ID: fmt.Sprint(owner, "/", i), Owner: owner, Lasts: time.Hour}
+					if err := s.Reserve(context.Background(), r, []bucket.Hit{x}, make([]bucket.Decision, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return s.Stats().Reservations - before
+			}
+			a, b, c := bills("a"), bills("b"), bills("c")
+			// A half, a half of the rest, and so on; all names have the same length.
+			if b < a*45/100 || b > a*55/100 || c < a*20/100 || c > a*30/100 || o.MaxBytes == 0 && a != 150 {
+				t.Errorf("%d, %d and %d bills", a, b, c)
+			}
+			now.Add(2 * time.Hour.Microseconds())
+			asynctest.Eventually(t, "bills are removed", func() bool { return s.Stats().Reservations == 0 })
+			if again := bills("a"); again != a {
+				t.Errorf("%d bills once all have ended, and %d at first", again, a)
+			}
+		})
+	}
+}
 
 // What was charged to a state that is forgotten is not given back out of another.
 func TestNothingOfALostStateIsGivenBack(t *testing.T) {

@@ -86,8 +86,9 @@ type Store struct {
 	groups   sync.Pool
 
 	keys, bytes, evicted, degraded atomic.Int64
-	// reserved and reservedBytes are the keys and bytes of reservations.
-	reserved, reservedBytes, unreserved atomic.Int64
+	reserved   usage
+	reservedBy sync.Map // of usage, by the owner of reservations
+	unreserved atomic.Int64
 
 	stop  chan struct{}
 	swept sync.WaitGroup
@@ -133,7 +134,7 @@ func shardsFor(maxKeys int64) int {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Keys: s.keys.Load(), Bytes: s.bytes.Load(), Evicted: s.evicted.Load(), Degraded: s.degraded.Load(),
-		Reservations: s.reserved.Load(), Unreserved: s.unreserved.Load(),
+		Reservations: s.reserved.keys.Load(), Unreserved: s.unreserved.Load(),
 		MaxKeys: s.maxKeys, MaxBytes: s.maxBytes,
 	}
 }
