@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 )
 
 // dockerfile is the instructions of the Dockerfile, with those of the final
@@ -148,7 +150,7 @@ func TestDockerfileFitsTheDaemon(t *testing.T) {
 	}
 	s := settingsOf(t, d.environ())
 	// The user may write where assignments are kept.
-	folder := path.Dir(s.Assignments.Path)
+	folder := path.Dir(settings.UsualPath)
 	if build := argsOf(d.build, "RUN"); !strings.HasSuffix(build[len(build)-1], "mkdir -p /out"+folder) {
 		t.Errorf("the build does not make %s", folder)
 	}

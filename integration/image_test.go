@@ -63,7 +63,7 @@ func TestImageBuildsAndServes(t *testing.T) {
 	})
 
 	t.Run("a folder for assignments", func(t *testing.T) {
-		file := tar.NewReader(strings.NewReader(mustDocker(t, "", "cp", createContainer(t, image)+":"+path.Dir(settings.Default().Assignments.Path), "-")))
+		file := tar.NewReader(strings.NewReader(mustDocker(t, "", "cp", createContainer(t, image)+":"+path.Dir(settings.UsualPath), "-")))
 		if h, err := file.Next(); err != nil || h.Typeflag != tar.TypeDir || h.Uid != 65532 || h.Gid != 65532 || h.Mode&0o700 != 0o700 {
 			t.Errorf("it is %+v, %v", h, err)
 		}

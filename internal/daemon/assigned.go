@@ -56,8 +56,13 @@ func newAssignments(s settings.Settings, e *engine, metrics prometheus.Registere
 }
 
 func (a *assignments) openFile(s settings.Settings, _ *engine, hooks assign.Hooks, log *slog.Logger) error {
+	path, isAuto := s.Assignments.Path, s.Assignments.Path == settings.AutoPath
+	if isAuto {
+		path = settings.UsualPath
+	}
 	store, err := filestore.New(filestore.Options{
-		Path:           s.Assignments.Path,
+		Path:           path,
+		Optional:       isAuto,
 		MaxRecords:     s.Assignments.MaxRecords,
 		MaxAssignments: s.Assignments.Max,
 		Hooks:          hooks,

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -38,13 +39,27 @@ var (
 // lockTimeout is how long to wait for another process that holds the file.
 const lockTimeout = time.Second
 
-// openFile opens a file if it exists.
-func openFile(path string, maxRecords int) (*file, error) {
-	f := &file{path: path, maxRecords: maxRecords}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+// openFile opens a file if it exists, or if it is optional.
+func openFile(o Options) (*file, error) {
+	f := &file{path: o.Path, maxRecords: o.MaxRecords}
+	if _, err := os.Stat(o.Path); errors.Is(err, fs.ErrNotExist) && !o.Optional {
 		return f, nil
 	}
 	return f, f.open()
+}
+
+// errHeld says that another process has the file open.
+var errHeld = errors.New("another daemon has it")
+
+// isUnavailable reports whether a file is not this daemon's to use, while nothing is wrong
+// with it.
+func isUnavailable(err error) bool {
+	for _, reason := range [...]error{errHeld, fs.ErrNotExist, fs.ErrPermission, syscall.EROFS} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
 }
 
 // guarded calls do. If bbolt panics, which does not expect damaged files, or if a page
@@ -63,7 +78,7 @@ func (f *file) open() error {
 	return guarded(func() error {
 		db, err := bbolt.Open(f.path, 0o600, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType})
 		if errors.Is(err, bolterrors.ErrTimeout) {
-			return errors.New("another daemon has it")
+			return errHeld
 		}
 		if err != nil {
 			return fmt.Errorf("it cannot be opened, or is not one of assignments: %w", err)

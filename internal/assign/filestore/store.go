@@ -37,6 +37,9 @@ type Options struct {
 	// Path is the path of the file, which the first change creates if it does not exist,
 	// along with its folder. Without it nothing survives a restart.
 	Path string
+	// Optional keeps them in memory if the folder does not exist or may not be written, or
+	// if another daemon has the file. Otherwise it opens and so holds the file at once.
+	Optional bool
 	// MaxRecords is how many records of changes are kept; the oldest are removed; 0 means
 	// DefaultMaxRecords.
 	MaxRecords int
@@ -45,7 +48,8 @@ type Options struct {
 	MaxAssignments int
 	// Hooks may lack either.
 	Hooks assign.Hooks
-	// Log gets a line when what has ended cannot be removed; nil means no log.
+	// Log gets a line about where Optional keeps them, and when what has ended cannot be
+	// removed; nil means no log.
 	Log *slog.Logger
 	// Clock replaces the clock, in microseconds since the Unix epoch, in tests.
 	Clock func() int64
@@ -92,11 +96,19 @@ func New(o Options) (*Store, error) {
 		o.Clock = func() int64 { return start.Add(time.Since(start)).UnixMicro() }
 	}
 	s := &Store{options: o, table: assign.NewTable()}
-	if o.Path != "" {
-		var err error
-		if s.file, err = openFile(o.Path, o.MaxRecords); err != nil {
-			return nil, s.inFile(errors.Join(err, s.Close()))
-		}
+	if o.Path == "" {
+		return s, nil
+	}
+	var err error
+	s.file, err = openFile(o)
+	switch {
+	case err != nil && o.Optional && isUnavailable(err):
+		s.file = nil
+		o.Log.Info("assignments are kept in memory, and a restart forgets them", "path", o.Path, "reason", err)
+	case err != nil:
+		return nil, s.inFile(errors.Join(err, s.Close()))
+	case o.Optional:
+		o.Log.Info("assignments are kept in a file", "path", o.Path)
 	}
 	return s, nil
 }

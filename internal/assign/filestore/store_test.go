@@ -1,9 +1,12 @@
 package filestore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -16,6 +19,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/assign/assigntest"
 	"github.com/ratelimitd/ratelimitd/internal/assign/filestore"
+	"github.com/ratelimitd/ratelimitd/internal/filetest"
 )
 
 // store does what the suite asks for.
@@ -137,6 +141,43 @@ func TestFileOfAnotherDaemonIsRefused(t *testing.T) {
 	_, err := filestore.Open(filestore.Options{Path: path})
 	if err == nil || err.Error() != "assignments file "+path+": another daemon has it" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A file that is not to be had is no error where it is optional: assignments are then in
+// memory, and the log says so.
+func TestOptionalFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	optional := func(path string) (store, string) {
+		t.Helper()
+		var log bytes.Buffer
+		s := open(t, filestore.Options{Path: path, Optional: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		return s, log.String()
+	}
+	path := filepath.Join(dir, "assignments")
+	first, log := optional(path)
+	if !strings.Contains(log, "kept in a file") {
+		t.Errorf("the first logs %s", log)
+	}
+	second, log := optional(path) // before the first has changed anything
+	if !strings.Contains(log, "kept in memory") || !strings.Contains(log, "another daemon has it") {
+		t.Errorf("the second logs %s", log)
+	}
+	missing := filepath.Join(dir, "none")
+	third, log := optional(filepath.Join(missing, "assignments"))
+	if !strings.Contains(log, "kept in memory") || !strings.Contains(log, "no such file or directory") {
+		t.Errorf("without the folder it logs %s", log)
+	}
+	for _, s := range []store{first, second, third} {
+		assigntest.Apply(t, s, assigntest.Plan(assigntest.Subject("api", "x"), "p"))
+	}
+	if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is made: %v", err)
+	}
+	filetest.Write(t, dir, "damaged", "no assignments")
+	if _, err := filestore.Open(filestore.Options{Path: filepath.Join(dir, "damaged"), Optional: true}); err == nil {
+		t.Error("a damaged file is passed over")
 	}
 }
 

@@ -86,9 +86,9 @@ type Store struct {
 	groups   sync.Pool
 
 	keys, bytes, evicted, degraded atomic.Int64
-	reserved   usage
-	reservedBy sync.Map // of usage, by the owner of reservations
-	unreserved atomic.Int64
+	reserved                       usage
+	reservedBy                     sync.Map // of usage, by the owner of reservations
+	unreserved                     atomic.Int64
 
 	stop  chan struct{}
 	swept sync.WaitGroup

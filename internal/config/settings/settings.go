@@ -74,11 +74,18 @@ type Limits struct {
 	CachePath string `is:"path" empty:"none" help:"file for the server's last good limits"`
 }
 
+// AutoPath is the Path of Assignments that are in UsualPath, or in memory where that file is
+// not to be had.
+const (
+	AutoPath  = "auto"
+	UsualPath = "/var/lib/ratelimitd/assignments.db"
+)
+
 // Assignments says which assignments are kept, and where.
 type Assignments struct {
 	// Path is the file that keeps them with StoreMemory; empty means that a restart
-	// forgets them.
-	Path string `default:"/var/lib/ratelimitd/assignments.db" is:"path" empty:"none" help:"the file"`
+	// forgets them, and AutoPath that the daemon chooses.
+	Path string `default:"auto" is:"path" empty:"none" auto:"auto" help:"the file"`
 	// CachePath is the file that keeps a snapshot of them with StoreRedis; empty means
 	// none.
 	CachePath string `is:"path" empty:"none" help:"a snapshot of those in Redis"`

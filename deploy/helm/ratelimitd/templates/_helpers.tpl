@@ -55,7 +55,7 @@ room. Templates parse a duration only to move a date by it.
 {{- define "ratelimitd.environment" -}}
 {{- $settings := deepCopy .Values.settings }}
 {{- if include "ratelimitd.alone" . }}
-{{- $settings = omit $settings "redis" }}
+{{- $settings = mergeOverwrite (dict "assignments" (dict "path" "/var/lib/ratelimitd/assignments.db")) (omit $settings "redis") }}
 {{- else }}
 {{- $defaults := dict "failure" (dict "health" "first_answer") "assignments" (dict "cache_path" "/var/lib/ratelimitd/assignments.cache") }}
 {{- $settings = mergeOverwrite $defaults $settings }}
