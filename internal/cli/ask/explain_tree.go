@@ -31,7 +31,7 @@ type explained struct {
 func (x *explained) writeRequest(w io.Writer, m *adminv1.ExplainResponse) error {
 	head := summaryText(m, x.cost)
 	if m.GetDegraded() {
-		head += " The store does not answer: this is what decides in its place."
+		head += " " + degradedText
 	}
 	if _, err := fmt.Fprintln(w, spelling.Visible(head)); err != nil {
 		return err
@@ -43,10 +43,18 @@ func (x *explained) writeRequest(w io.Writer, m *adminv1.ExplainResponse) error 
 	return root.write(w, "")
 }
 
+// degradedText goes before what was not read from the store.
+const degradedText = "The store does not answer: this is what decides in its place."
+
 // writeSubject writes the limits of a subject as such a tree.
-func (x *explained) writeSubject(w io.Writer, d *adminv1.ExplainedDescriptor) error {
+func (x *explained) writeSubject(w io.Writer, m *adminv1.InspectResponse) error {
+	if m.GetDegraded() {
+		if _, err := fmt.Fprintln(w, degradedText); err != nil {
+			return err
+		}
+	}
 	var root branch
-	x.add(&root, d, false, nil)
+	x.add(&root, m.GetDescriptor_(), false, nil)
 	return root.write(w, "")
 }
 

@@ -173,6 +173,7 @@ func TestSummaries(t *testing.T) {
 func TestInspectTree(t *testing.T) {
 	m := new(adminv1.InspectResponse)
 	if err := prototext.Unmarshal([]byte(`
+degraded: true
 descriptor {
   entries {key: "user" value: "x"}
   rule {path: "user" place {file: "limits.yaml" line: 3}}
@@ -182,10 +183,11 @@ descriptor {
 		t.Fatal(err)
 	}
 	var s strings.Builder
-	if err := new(explained).writeSubject(&s, m.GetDescriptor_()); err != nil {
+	if err := new(explained).writeSubject(&s, m); err != nil {
 		t.Fatal(err)
 	}
-	if want := `└─ user=x: denied
+	if want := `The store does not answer: this is what decides in its place.
+└─ user=x: denied
    ├─ rule user (limits.yaml:3)
    └─ limit: 2 at once, then one every 30s
       ├─ denies: 0 of 2 left, would allow this in 250ms, full again in 1h

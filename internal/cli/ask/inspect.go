@@ -52,7 +52,7 @@ what a settlement has made of it.`,
 				return cmdline.WriteMessage(cmd.OutOrStdout(), r)
 			}
 			x := explained{id: of.id, now: time.Now()}
-			return x.writeSubject(cmd.OutOrStdout(), r.GetDescriptor_())
+			return x.writeSubject(cmd.OutOrStdout(), r)
 		})
 	}
 	return cmd

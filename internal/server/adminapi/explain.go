@@ -57,8 +57,7 @@ func (a *API) Inspect(ctx context.Context, r *adminv1.InspectRequest) (*adminv1.
 	if x.Domain == nil {
 		return nil, status.Error(codes.NotFound, "domain: "+trace.NoDomain(a.Live.Rules(), r.GetDomain()))
 	}
-	m := &adminv1.InspectResponse{Descriptor_: explainResponse(x, a.Now()).GetDescriptors()[0]}
-	return m, nil
+	return &adminv1.InspectResponse{Descriptor_: explainResponse(x, a.Now()).GetDescriptors()[0], Degraded: x.Degraded}, nil
 }
 
 // ownerOf returns whose ID a request names.

@@ -1928,7 +1928,8 @@ func (x *Bill) GetLeft() *durationpb.Duration {
 // Holder is a holder of a slot of a limit of requests in flight.
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The value of the last entry; beyond 64 bytes "sha256:" and the hash.
+	// The value of the last entry, after the name of its caller and a slash if callers have
+	// names; beyond 64 bytes "sha256:" and the hash.
 	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
 	// How long it has the slot, unless it renews.
 	Left          *durationpb.Duration `protobuf:"bytes,2,opt,name=left,proto3" json:"left,omitempty"`
@@ -2052,8 +2053,10 @@ func (x *InspectRequest) GetCaller() string {
 }
 
 type InspectResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Descriptor_   *ExplainedDescriptor   `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Descriptor_ *ExplainedDescriptor   `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	// Whether the store did not answer: the limits then show what decides in its place.
+	Degraded      bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2093,6 +2096,13 @@ func (x *InspectResponse) GetDescriptor_() *ExplainedDescriptor {
 		return x.Descriptor_
 	}
 	return nil
+}
+
+func (x *InspectResponse) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
 }
 
 type ResetRequest struct {
@@ -4551,11 +4561,12 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
-	"\x06caller\x18\x04 \x01(\tR\x06caller\"Z\n" +
+	"\x06caller\x18\x04 \x01(\tR\x06caller\"v\n" +
 	"\x0fInspectResponse\x12G\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\n" +
-	"descriptor\"\xaa\x01\n" +
+	"descriptor\x12\x1a\n" +
+	"\bdegraded\x18\x02 \x01(\bR\bdegraded\"\xaa\x01\n" +
 	"\fResetRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12-\n" +
 	"\aentries\x18\x02 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x19\n" +
