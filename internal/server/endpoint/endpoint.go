@@ -97,7 +97,7 @@ func (n *Answers) Answer(ctx context.Context, c *decide.Call, back *GiveBack) er
 	e := n.Endpoint
 	a := answer{call: c, back: back, code: codes.Internal} // stays so after a panic
 	defer n.add(&a)
-	err := e.admit(ctx, c, back)
+	err := e.Admit(ctx, c, back)
 	if err == nil && e.RemoteStore && !c.HitsCharged {
 		if bytes := c.HitBytes(); bytes > 0 {
 			conn := overload.Of(ctx)
@@ -121,8 +121,9 @@ func (n *Answers) Answer(ctx context.Context, c *decide.Call, back *GiveBack) er
 	return e.end(ctx, &a, err)
 }
 
-// admit returns why a call is not to be decided, or nil.
-func (e *Endpoint) admit(ctx context.Context, c *decide.Call, back *GiveBack) error {
+// Admit returns why a call is not to be decided, or nil. It comes before Match, since holders
+// belong to the caller whom it finds.
+func (e *Endpoint) Admit(ctx context.Context, c *decide.Call, back *GiveBack) error {
 	if e.Callers != nil {
 		if err := e.authorize(ctx, c, back); err != nil {
 			return err

@@ -21,7 +21,7 @@ func (e *Endpoint) AnswerTogether(ctx context.Context, calls []*decide.Call, end
 	all, alone, bytes := make([]int, 0, len(calls)), make([]int, 0), int64(0)
 	for i, c := range calls {
 		hits := int64(0)
-		isAdmitted := e.admit(ctx, c, nil) == nil // otherwise Answer says why
+		isAdmitted := e.Admit(ctx, c, nil) == nil // otherwise Answer says why
 		if isAdmitted {
 			hits = c.HitBytes()
 		}

@@ -380,7 +380,11 @@ func TestHoldersBelongToTheirCallers(t *testing.T) {
 			t.Errorf("a release by %s gets %v, want %s", token, got, want)
 		}
 	}
-	ask("shop's", takes)
+	// In TakeMany too, which matches all requests first.
+	many, err := d.API().TakeMany(servertest.WithToken(t.Context(), "shop's"), &ratelimitv1.TakeManyRequest{Takes: []*ratelimitv1.TakeRequest{take, take}})
+	if err != nil || many.GetResults()[1].GetResponse().GetLimits()[0].GetRemaining() != 1 {
+		t.Errorf("a take and its renewal get %v, %v", many, err)
+	}
 	wantReleased("desk's", ratelimitv1.Released_RELEASED_NOTHING)
 	refund := servertest.Request("api", 1, "tenant=a,request_id=1")
 	refund.Descriptors[0].IsNegativeHits = true

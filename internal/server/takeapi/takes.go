@@ -259,7 +259,7 @@ func (t *takes) answerBound() int {
 func (t *takes) chargeHits(ctx context.Context) (int64, error) {
 	bytes := int64(0)
 	for _, it := range t.items {
-		if it.err == nil && it.call.Check(t.api.Refunds) == nil {
+		if it.err == nil && t.api.Admit(ctx, it.call.Call, nil) == nil { // otherwise Answer says why
 			bytes += it.call.HitBytes()
 			it.call.HitsCharged = true
 		}
