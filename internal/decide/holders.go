@@ -53,5 +53,5 @@ func (c *Call) holdersOnly(o *Outcome) {
 
 // errRefund is the answer to a refund that is no release, where none are taken.
 func errRefund(i int) error {
-	return errorOf(Forbidden, "descriptors[%d].is_negative_hits: refunds are not taken here (setting api.refunds)", i)
+	return errorOf(Forbidden, "descriptors[%d].is_negative_hits: refunds are not taken here, or not from this caller (settings api.refunds, api.callers_file)", i)
 }

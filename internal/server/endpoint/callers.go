@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -44,40 +45,33 @@ func GRPCCredentials(ctx context.Context) *access.Credentials {
 
 var errUnknownCaller = status.Error(codes.Unauthenticated, "who asks is not known: show a certificate, or a token as authorization: Bearer TOKEN, that the callers file has (setting api.callers_file)")
 
-// authorize returns why a caller has no right to make a call, or to give it back, or
-// nil.
-func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack) error {
+// authorize returns the caller of a call, or why it has no right to make the call, or to give
+// it back. Whether it may refund is known once its call is matched: releases are no refunds.
+func (e *Endpoint) authorize(ctx context.Context, c *decide.Call, back *GiveBack) (*access.Caller, error) {
 	shown, ok := ctx.Value(credentialsKey{}).(*access.Credentials)
 	if !ok {
 		shown = GRPCCredentials(ctx)
 	}
 	caller := e.Callers.Value().Of(shown)
 	if caller == nil {
-		return errUnknownCaller
+		return nil, errUnknownCaller
 	}
 	if !caller.MayAsk(c.Domain) {
-		return status.Errorf(codes.PermissionDenied, "%q may not ask about limits of this domain (setting api.callers_file)", caller.Name)
+		return nil, status.Errorf(codes.PermissionDenied, "%q may not ask about limits of this domain (setting api.callers_file)", caller.Name)
 	}
 	c.Owner = caller.Name // of its ID and holders: a caller settles and releases only what it took
 	right := access.Take
 	if back != nil {
 		right = access.GiveBack
 	}
-	for i := range c.Descriptors {
-		if c.Descriptors[i].Refund {
-			right |= access.Refund
-		}
-		if c.Descriptors[i].Own.Set {
-			right |= access.Numbers
-		}
+	bringsNumbers := func(d decide.Descriptor) bool { return d.Own.Set }
+	if !c.Releases && slices.ContainsFunc(c.Descriptors, bringsNumbers) {
+		right |= access.Numbers
 	}
-	if c.Releases {
-		right = access.Take // whatever the descriptors bring
-	}
-	for _, r := range [...]access.Right{access.Take, access.GiveBack, access.Refund, access.Numbers} {
+	for _, r := range [...]access.Right{access.Take, access.GiveBack, access.Numbers} {
 		if right&r != 0 && !caller.May(r) {
-			return status.Errorf(codes.PermissionDenied, "%q does not have the right %s (setting api.callers_file)", caller.Name, r)
+			return nil, status.Errorf(codes.PermissionDenied, "%q does not have the right %s (setting api.callers_file)", caller.Name, r)
 		}
 	}
-	return nil
+	return caller, nil
 }

@@ -124,12 +124,15 @@ func (n *Answers) Answer(ctx context.Context, c *decide.Call, back *GiveBack) er
 // Admit returns why a call is not to be decided, or nil. It comes before Match, since holders
 // belong to the caller whom it finds.
 func (e *Endpoint) Admit(ctx context.Context, c *decide.Call, back *GiveBack) error {
+	refunds := e.Refunds
 	if e.Callers != nil {
-		if err := e.authorize(ctx, c, back); err != nil {
+		caller, err := e.authorize(ctx, c, back)
+		if err != nil {
 			return err
 		}
+		refunds = refunds && caller.May(access.Refund)
 	}
-	return c.Check(e.Refunds)
+	return c.Check(refunds)
 }
 
 // match matches a call whose answer is not too long.

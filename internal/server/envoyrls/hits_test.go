@@ -84,7 +84,7 @@ func TestEveryAlgorithmRefunds(t *testing.T) {
 func TestRefundsCanBeForbidden(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, servertest.OneLimit, func(o *server.Options) { o.Requests.Refunds = false })
-	const says = "descriptors[1].is_negative_hits: refunds are not taken here (setting api.refunds)"
+	const says = "descriptors[1].is_negative_hits: refunds are not taken here, or not from this caller (settings api.refunds, api.callers_file)"
 	r := servertest.Charging(t, 1, []string{"1", "-1"}, "user=x", "user=y")
 	if _, err := d.Try(r); err == nil || err.Error() != "rpc error: code = PermissionDenied desc = "+says {
 		t.Errorf("got %v", err)

@@ -397,7 +397,16 @@ func TestHoldersBelongToTheirCallers(t *testing.T) {
 	if got := ask("sweeper's", releases)[0]; codes.Code(got.GetError().GetCode()) != codes.PermissionDenied {
 		t.Errorf("a release without the right to take gets %v", got)
 	}
-	wantReleased("shop's", ratelimitv1.Released_RELEASED_SLOT)
+	// A release over Envoy's RPC is no refund.
+	if _, err := d.RLS.ShouldRateLimit(servertest.WithToken(t.Context(), "shop's"), refund); err != nil {
+		t.Error(err)
+	}
+	wantReleased("shop's", ratelimitv1.Released_RELEASED_NOTHING)
+	rate := servertest.Request("api", 1, "tenant=a")
+	rate.Descriptors[0].IsNegativeHits = true
+	if _, err := d.RLS.ShouldRateLimit(servertest.WithToken(t.Context(), "shop's"), rate); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a refund without the right gets %v", err)
+	}
 	if _, err := d.RLS.ShouldRateLimit(servertest.WithToken(t.Context(), "desk's"), refund); err != nil {
 		t.Error(err)
 	}
