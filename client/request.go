@@ -42,7 +42,8 @@ type Descriptor struct {
 	// must be 0.
 	Peek bool
 	// Numbers, if not nil, replace those of the rule: a customer's plan, for
-	// example. The limit keeps its state when its numbers change.
+	// example. The limit keeps its state when its numbers change, unless they are more
+	// than a bucket of the rule has.
 	Numbers *Numbers
 }
 

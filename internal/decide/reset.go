@@ -31,8 +31,8 @@ type Resettable struct {
 
 // Resettable returns the states of a subject: of all limits of its rule, whatever plan
 // is in force, or of the one that limit names. They do not include the states of limits
-// that requests bring with a period that no limit of the rule has, since these periods are
-// not known. Its error is Invalid if there is no such domain or limit.
+// that requests bring and that count apart from the rule's, since their periods are not
+// known. Its error is Invalid if there is no such domain or limit.
 func (d *Decider) Resettable(domain string, entries []bucket.Entry, limit *string) (Resettable, error) {
 	inForce := d.Live.Rules()
 	if inForce == nil {
