@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,10 +39,11 @@ func openDecisions(ctx context.Context, version string, s settings.Settings, met
 	}
 	lines := sink.NewLines(metrics, "ratelimitd_decision_log_lines_total", "Lines of the log of decisions, by what became of them.")
 	var sinks []record.Sink
+	leftOut := new(atomic.Int64)
 	if o.Path != "" {
 		d.file, err = sink.Open(sink.Options{
 			Path: o.Path, MaxSize: o.MaxSize, Keep: o.Keep, Compress: o.Compress, Buffer: o.Buffer, Settings: recordedSettings(s),
-			Counts: sink.NewCounts(lines), Log: log,
+			LeftOut: leftOut, Counts: sink.NewCounts(lines), Log: log,
 		})
 		if err != nil {
 			return nil, err
@@ -57,7 +59,7 @@ func openDecisions(ctx context.Context, version string, s settings.Settings, met
 	}
 	d.recorder = record.New(record.Options{
 		Sinks: sinks, Allowed: o.Sample.Allowed, Denied: o.Sample.Denied, PerSubject: o.PerSubject, BytesPerSecond: o.BytesPerSecond,
-		HashKey: key, Thinned: lines.WithLabelValues("thinned"), Now: func() int64 { return time.Now().UnixMicro() },
+		HashKey: key, Thinned: lines.WithLabelValues("thinned"), LeftOut: leftOut, Now: func() int64 { return time.Now().UnixMicro() },
 	})
 	return d, nil
 }
@@ -71,6 +73,12 @@ func recordedSettings(s settings.Settings) *decisionlog.Settings {
 	}
 	if s.Store == settings.StoreRedis {
 		recorded.MaxClockSkew = s.Redis.MaxClockSkew
+	}
+	if o := &s.Decisions; !o.IsWhole() || o.PerSubject > 0 || o.BytesPerSecond > 0 {
+		recorded.Bounds = &decisionlog.Bounds{
+			PerSubject: int64(o.PerSubject), BytesPerSecond: int64(o.BytesPerSecond),
+			SampleAllowed: o.Sample.Allowed, SampleDenied: o.Sample.Denied,
+		}
 	}
 	return recorded
 }

@@ -20,8 +20,8 @@ const Version = 1
 // Kind is what a line is about.
 type Kind uint8
 
-// Kinds. A decision has no word in a line; the others are "limits", "give_back" and
-// "settle".
+// Kinds. A decision has no word in a line; the others are "limits", "give_back",
+// "settle" and "lost".
 const (
 	Decided Kind = iota
 	// Loaded: limits came into force.
@@ -30,7 +30,12 @@ const (
 	GivenBack
 	// Settled: what takes with an ID had charged became what was used.
 	Settled
+	// Lost: decisions were not recorded.
+	Lost
 )
+
+// hasResult reports whether lines of the kind are about a request.
+func (k Kind) hasResult() bool { return k != Loaded && k != Lost }
 
 // Result is the result of a request or a descriptor. Its words are those of the metrics.
 type Result uint8
@@ -80,6 +85,9 @@ type Line struct {
 	Settings *Settings
 	// Files are the limits files of a line about limits, in the order of their loading.
 	Files []File
+	// Lost is, in a line about that, how many decisions were not recorded since the last
+	// such line.
+	Lost int64
 }
 
 // Settings are those that affect decisions besides the limits files, or say how these are
@@ -92,6 +100,18 @@ type Settings struct {
 	// MaxClockSkew is how far ahead of the clock a state's last moment may lie, in
 	// microseconds in a line: redis.max_clock_skew, or that of the memory store.
 	MaxClockSkew time.Duration
+	// Bounds are nil if every decision is recorded.
+	Bounds *Bounds
+}
+
+// Bounds are the settings by which decisions are left out.
+type Bounds struct {
+	// PerSubject and BytesPerSecond are decisions.per_subject and .bytes_per_second; 0 is
+	// no bound.
+	PerSubject, BytesPerSecond int64
+	// SampleAllowed and SampleDenied are the recorded shares, decisions.sample.allowed and
+	// .denied.
+	SampleAllowed, SampleDenied float64
 }
 
 // Descriptor is a descriptor of a request.

@@ -199,6 +199,17 @@ func number[T ~int64 | ~uint32](to *T, v *fastjson.Value, minValue, maxValue int
 	return nil
 }
 
+func share(to *float64, v *fastjson.Value) *LineError {
+	var err error
+	if *to, err = v.Float64(); err != nil {
+		return kindError(v, "a number")
+	}
+	if *to < 0 || *to > 1 {
+		return &LineError{Found: v.String() + ", which is out of range", Allowed: "a number from 0 to 1"}
+	}
+	return nil
+}
+
 // span reads microseconds, at least 0 or, for never, -1.
 func span(to *time.Duration, v *fastjson.Value, minMicros int64) *LineError {
 	err := number(to, v, minMicros, maxMicros)
@@ -284,6 +295,8 @@ func (l *Line) read(v *fastjson.Value) *LineError {
 		case "settings":
 			l.Settings = new(Settings)
 			return l.Settings.read(v)
+		case "lost":
+			return number(&l.Lost, v, 0, math.MaxInt64)
 		case "files":
 			return each(v, func(item *fastjson.Value) *LineError {
 				l.Files = append(l.Files, File{})
@@ -299,7 +312,7 @@ func (l *Line) read(v *fastjson.Value) *LineError {
 		return &LineError{Field: "v", Found: "none", Allowed: "the version of a line of a decision log, 1"}
 	case l.At < 0:
 		return &LineError{Field: "time", Found: "none", Allowed: allowedTime}
-	case !hasResult && l.Kind != Loaded:
+	case !hasResult && l.Kind.hasResult():
 		return &LineError{Field: "result", Found: "none", Allowed: fmt.Sprintf("one of %q", resultWords)}
 	}
 	for i := range l.Descriptors {
@@ -337,6 +350,25 @@ func (s *Settings) read(v *fastjson.Value) *LineError {
 			return err
 		case "max_clock_skew_us":
 			return span(&s.MaxClockSkew, v, 0)
+		case "bounds":
+			s.Bounds = new(Bounds)
+			return s.Bounds.read(v)
+		}
+		return nil
+	})
+}
+
+func (b *Bounds) read(v *fastjson.Value) *LineError {
+	return visit(v, func(name string, v *fastjson.Value) *LineError {
+		switch name {
+		case "per_subject":
+			return number(&b.PerSubject, v, 0, math.MaxInt64)
+		case "bytes_per_second":
+			return number(&b.BytesPerSecond, v, 0, math.MaxInt64)
+		case "sample_allowed":
+			return share(&b.SampleAllowed, v)
+		case "sample_denied":
+			return share(&b.SampleDenied, v)
 		}
 		return nil
 	})

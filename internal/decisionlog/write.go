@@ -12,7 +12,7 @@ import (
 
 // The words of kinds and results in lines.
 var (
-	kindWords   = [...]string{Decided: "", Loaded: "limits", GivenBack: "give_back", Settled: "settle"}
+	kindWords   = [...]string{Decided: "", Loaded: "limits", GivenBack: "give_back", Settled: "settle", Lost: "lost"}
 	resultWords = [...]string{Allowed: "allowed", Denied: "denied", Shadowed: "shadowed", Failed: "error"}
 )
 
@@ -37,7 +37,7 @@ func (l *Line) AppendJSON(dst []byte) []byte {
 		w.text(`,"caller":`, l.Caller)
 		w.number(`,"settle_within_us":`, l.SettleWithin.Microseconds())
 	}
-	if l.Kind != Loaded {
+	if l.Kind.hasResult() {
 		w.word(`,"result":`, l.Result.String())
 	}
 	w.text(`,"code":`, l.Code)
@@ -60,6 +60,9 @@ func (l *Line) AppendJSON(dst []byte) []byte {
 		w.flag(`,"merge_domains":true`, s.MergeDomains)
 		w.flag(`,"unmatched":"deny"`, s.DenyUnmatched)
 		w.number(`,"max_clock_skew_us":`, s.MaxClockSkew.Microseconds())
+		if s.Bounds != nil {
+			w.bounds(s.Bounds)
+		}
 		w.end(start)
 	}
 	if len(l.Files) > 0 {
@@ -70,6 +73,7 @@ func (l *Line) AppendJSON(dst []byte) []byte {
 		}
 		w.dst = append(w.dst, ']')
 	}
+	w.number(`,"lost":`, l.Lost)
 	w.flag(`,"lossy":true`, w.lossy)
 	return append(w.dst, '}')
 }
@@ -198,6 +202,16 @@ func micros(d time.Duration) int64 {
 	return max(0, d.Microseconds())
 }
 
+func (w *writer) bounds(b *Bounds) {
+	w.dst = append(w.dst, `,"bounds":`...)
+	start := w.begin()
+	w.number(`,"per_subject":`, b.PerSubject)
+	w.number(`,"bytes_per_second":`, b.BytesPerSecond)
+	w.share(`,"sample_allowed":`, b.SampleAllowed)
+	w.share(`,"sample_denied":`, b.SampleDenied)
+	w.end(start)
+}
+
 func (w *writer) file(f *File) {
 	start := w.begin()
 	w.text(`,"name":`, f.Name)
@@ -215,6 +229,12 @@ func (w *writer) flag(field string, set bool) {
 func (w *writer) number(field string, n int64) {
 	if n != 0 {
 		w.dst = strconv.AppendInt(append(w.dst, field...), n, 10)
+	}
+}
+
+func (w *writer) share(field string, share float64) {
+	if share != 0 {
+		w.dst = strconv.AppendFloat(append(w.dst, field...), share, 'g', -1, 64)
 	}
 }
 

@@ -30,8 +30,11 @@ type Options struct {
 	Buffer int
 	// Settings are those of lines about limits; nil leaves them out.
 	Settings *decisionlog.Settings
-	Counts   Counts
-	Log      *slog.Logger
+	// LeftOut counts decisions that have no line by the settings. The file says how many,
+	// together with the lines that it lost itself; nil means that there are none.
+	LeftOut *atomic.Int64
+	Counts  Counts
+	Log     *slog.Logger
 }
 
 // File writes lines to a file. One goroutine writes; the methods may be called
@@ -44,6 +47,11 @@ type File struct {
 	end    chan struct{} // closed by Close
 	ended  chan struct{} // closed when all is written
 	losses *losses
+	// lost is how many lines were dropped or failed, and said how many of these, and of
+	// those left out, the file says; said and saidAt belong to the goroutine that writes.
+	lost   atomic.Int64
+	said   int64
+	saidAt time.Time
 }
 
 // limits are limits in force, for the first line of a file.
@@ -60,12 +68,17 @@ const (
 	closeWithin = 2 * time.Second
 	// failureLogEvery is how often it is logged that lines are lost.
 	failureLogEvery = time.Minute
+	// sayLostEvery is how often the file says how many decisions it lacks.
+	sayLostEvery = time.Second
 )
 
 // Open opens a file and starts to write. It fails if the file cannot be written now;
 // later failures are counted and retried.
 func Open(o Options) (*File, error) {
 	f := &File{Options: o, queue: newQueue(o.Buffer), end: make(chan struct{}), ended: make(chan struct{})}
+	if f.LeftOut == nil {
+		f.LeftOut = new(atomic.Int64)
+	}
 	f.output = newOutput(o)
 	if err := f.output.open(); err != nil {
 		return nil, err
@@ -79,6 +92,7 @@ func Open(o Options) (*File, error) {
 // the line.
 func (f *File) Write(line []byte, _ int64, _ bucket.SpanRef) {
 	if !f.queue.add(line, nil) {
+		f.lost.Add(1)
 		f.Counts.Dropped.Inc()
 		f.losses.report("there is no room for more lines that wait to be written")
 	}
@@ -121,7 +135,11 @@ func (f *File) run() {
 			f.output.shut()
 		}
 		f.flush()
+		if time.Since(f.saidAt) >= sayLostEvery {
+			f.sayLost()
+		}
 	})
+	f.sayLost()
 	f.output.shut()
 }
 
@@ -153,9 +171,25 @@ func (f *File) write(text []byte) {
 		f.Counts.Written.Add(float64(written))
 		f.Counts.Failed.Add(float64(failed))
 	}
+	f.lost.Add(int64(failed))
 	if err != nil {
 		f.losses.report(err.Error())
 	}
+}
+
+// sayLost writes how many decisions the log lacks that no line says yet. What cannot be
+// written now is said later.
+func (f *File) sayLost() {
+	lost := f.LeftOut.Load() + f.lost.Load()
+	if lost == f.said {
+		return
+	}
+	line := decisionlog.Line{Kind: decisionlog.Lost, At: time.Now().UnixMicro(), Lost: lost - f.said}
+	if _, err := f.output.write(append(line.AppendJSON(nil), '\n')); err != nil {
+		f.losses.report(err.Error())
+		return
+	}
+	f.said, f.saidAt = lost, time.Now()
 }
 
 // notWritable explains why a path cannot be written.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -105,6 +106,25 @@ func TestLinesThatWaitAreWrittenAtTheEnd(t *testing.T) {
 	r.wantCounts(1000, 1, 0)
 	if got := read(t, r.path); got != want.String() {
 		t.Errorf("%d bytes, want %d", len(got), want.Len())
+	}
+}
+
+// A file says how many decisions it lacks: those that were left out before, and those
+// for which there was no room.
+func TestTheFileSaysWhatItLacks(t *testing.T) {
+	t.Parallel()
+	leftOut := new(atomic.Int64)
+	r := open(t, filepath.Join(t.TempDir(), "d.jsonl"), func(o *sink.Options) { o.LeftOut = leftOut })
+	leftOut.Add(3)
+	asynctest.Eventually(t, "a line about them", func() bool { return strings.HasSuffix(read(t, r.path), `,"lost":3}`+"\n") })
+	r.add(strings.Repeat("x", 1<<20))
+	leftOut.Add(1)
+	r.add("one")
+	r.Close()
+	r.wantCounts(1, 1, 0)
+	got := strings.Split(read(t, r.path), "\n")
+	if len(got) != 4 || got[1] != "one" || !strings.HasPrefix(got[2], `{"v":1,"kind":"lost","time":"`) || !strings.HasSuffix(got[2], `,"lost":2}`) {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -340,16 +360,27 @@ func TestAFIFOThatNobodyReads(t *testing.T) {
 	asynctest.Eventually(t, "all that was not dropped", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return got.Len() == (lines-int(testutil.ToFloat64(r.Counts.Dropped)))*1024
+		return strings.Count(got.String(), line+"\n") == lines-int(testutil.ToFloat64(r.Counts.Dropped))
 	})
 	r.Close()
 	f.Close()
 	mu.Lock()
 	defer mu.Unlock()
-	if strings.ReplaceAll(got.String(), line+"\n", "") != "" {
-		t.Error("lines are torn")
+	if rest := strings.ReplaceAll(got.String(), line+"\n", ""); rest != said(rest) {
+		t.Errorf("lines are torn: %.200q", rest)
 	}
 	r.wantCounts(lines-dropped, dropped, 0)
+}
+
+// said returns the lines of a text that say how many decisions it lacks.
+func said(text string) string {
+	var found strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, `{"v":1,"kind":"lost"`) {
+			found.WriteString(line)
+		}
+	}
+	return found.String()
 }
 
 // Whoever adds lines never waits, and what waits stays within its bound.
@@ -370,6 +401,9 @@ func TestManyAddAtTheSameTime(t *testing.T) {
 	last := make(map[string]int)
 	n := 0
 	for line := range strings.Lines(read(t, r.path)) {
+		if said(line) != "" {
+			continue
+		}
 		var j int
 		who, number, _ := strings.Cut(strings.TrimSpace(line), "-")
 		if _, err := fmt.Sscan(number, &j); err != nil {

@@ -217,15 +217,17 @@ func TestTheSchemaNamesEveryField(t *testing.T) {
 	}
 	loaded := decisionlog.Line{
 		Kind: decisionlog.Loaded, At: 5, Limits: "00112233445566aa", Files: []decisionlog.File{{Name: "a.yaml", Text: "domain: a"}},
-		Settings: &decisionlog.Settings{ShadowMode: true, QuotaMode: true, Lenient: true, MergeDomains: true, DenyUnmatched: true, MaxClockSkew: time.Second},
+		Settings: &decisionlog.Settings{ShadowMode: true, QuotaMode: true, Lenient: true, MergeDomains: true, DenyUnmatched: true, MaxClockSkew: time.Second,
+			Bounds: &decisionlog.Bounds{PerSubject: 10, BytesPerSecond: 1 << 20, SampleAllowed: 0.1, SampleDenied: 1}},
 	}
+	lost := decisionlog.Line{Kind: decisionlog.Lost, At: 5, Lost: 1}
 	all := decision
-	all.Settings, all.Files = loaded.Settings, loaded.Files
+	all.Settings, all.Files, all.Lost = loaded.Settings, loaded.Files, lost.Lost
 	for _, name := range zeroFields(reflect.ValueOf(all), "Line") {
 		t.Errorf("%s is not set here", name)
 	}
 	schema := servertest.LineSchema(t)
-	lines := []decisionlog.Line{decision, loaded}
+	lines := []decisionlog.Line{decision, loaded, lost}
 	for _, a := range bucket.Algorithms() {
 		by := limit
 		by.Numbers = &decisionlog.Numbers{Algorithm: a.String()}

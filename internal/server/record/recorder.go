@@ -5,6 +5,7 @@ package record
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
@@ -33,8 +34,10 @@ type Options struct {
 	// HashKey, if not empty, makes lines hold the HMAC with this key instead of each
 	// value.
 	HashKey []byte
-	// Thinned counts the lines that these bounds leave out.
+	// Thinned counts the lines that these bounds leave out, and LeftOut, if not nil, also
+	// those that are not in the shares.
 	Thinned prometheus.Counter
+	LeftOut *atomic.Int64
 	// Now is the daemon's clock, in microseconds since the Unix epoch.
 	Now func() int64
 }
@@ -50,6 +53,9 @@ type Recorder struct {
 // New returns a recorder.
 func New(o Options) *Recorder {
 	r := &Recorder{Options: o, subjects: newSubjects(o.PerSubject), rate: rate{max: int64(o.BytesPerSecond)}}
+	if r.LeftOut == nil {
+		r.LeftOut = new(atomic.Int64)
+	}
 	r.scratch.New = func() any { return newScratch(o.HashKey) }
 	return r
 }
@@ -77,11 +83,12 @@ func (r *Recorder) Record(q *Request) {
 		share = r.Allowed
 	}
 	if share < 1 && rand.Float64() >= share {
+		r.LeftOut.Add(1)
 		return
 	}
 	now := r.Now()
 	if r.rate.isSpent(now) || !r.subjects.admit(now, q) {
-		r.Thinned.Inc()
+		r.thin()
 		return
 	}
 	s := r.scratch.Get().(*scratch)
@@ -89,12 +96,18 @@ func (r *Recorder) Record(q *Request) {
 	at := s.fill(q, now)
 	s.text = append(s.line.AppendJSON(s.text[:0]), '\n')
 	if !r.rate.admit(now, int64(len(s.text))) {
-		r.Thinned.Inc()
+		r.thin()
 		return
 	}
 	for _, sink := range r.Sinks {
 		sink.Write(s.text, at, q.Span)
 	}
+}
+
+// thin counts a line that the bounds leave out.
+func (r *Recorder) thin() {
+	r.Thinned.Inc()
+	r.LeftOut.Add(1)
 }
 
 // fill makes the line of a request, and returns its moment.
