@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,39 @@ descriptors:
   - {key: bucket, rate_limit: {requests: 5, period: 300ms}}
   - {key: window, rate_limit: {algorithm: sliding_window, requests: 5, period: 300ms}}
 `
+
+// By default a daemon does not log all of a busy subject: the log says so, and a replay
+// says it first and is not equal.
+func TestReplayOfALogThatLacksDecisions(t *testing.T) {
+	t.Parallel()
+	d, path := logging(t)
+	const asked = 180
+	for range asked {
+		d.ask("api", 1, "user=alice")
+	}
+	if code := d.stop(syscall.SIGTERM); code != 0 {
+		t.Fatalf("the daemon exits with %d", code)
+	}
+	out, stderr, code := command(t, "replay", "--json", path)
+	var report struct {
+		Lines int
+		Lacks struct {
+			Decisions int
+			Bounds    struct {
+				PerSubject int `json:"per_subject"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	if code != 2 || report.Lacks.Decisions == 0 || report.Lacks.Decisions+report.Lines != asked || report.Lacks.Bounds.PerSubject != 10 {
+		t.Errorf("it exits with %d: %+v", code, report)
+	}
+	if out, _, code = command(t, "replay", path); code != 2 || !strings.HasPrefix(out, "WARNING: the log lacks at least ") {
+		t.Errorf("it exits with %d: %s", code, out)
+	}
+}
 
 // What a daemon decided under load, while its limits changed, is decided again from its log.
 func TestRecordedRunIsReplayed(t *testing.T) {

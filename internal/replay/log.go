@@ -44,8 +44,11 @@ type Log struct {
 	inForce *decisionlog.Settings
 	// first is the first line, if Settings has read it.
 	first *firstLine
-	// unread counts lines that could not be read.
-	unread uint64
+	// unread counts lines that could not be read, and lost decisions that the log says it
+	// lacks.
+	unread, lost uint64
+	// bounds are those by which decisions were left out first, if any were in force.
+	bounds *decisionlog.Bounds
 }
 
 // Bounds of a log.
@@ -196,12 +199,18 @@ func (l *Log) take(text []byte, whole bool, loaded func(*Record) error) error {
 	if err != nil {
 		return unreadable{err}
 	}
-	if h.Kind == decisionlog.Loaded {
+	if h.Kind == decisionlog.Loaded || h.Kind == decisionlog.Lost {
 		r := Record{Log: l.name, Number: l.number}
 		if err := l.format.read(text, &r); err != nil {
 			return unreadable{err}
 		}
-		l.inForce = r.Settings
+		if h.Kind == decisionlog.Lost {
+			l.lost += uint64(r.Lost)
+			return nil
+		}
+		if l.inForce = r.Settings; l.bounds == nil && r.Settings != nil {
+			l.bounds = r.Settings.Bounds
+		}
 		return loaded(&r)
 	}
 	l.window.push(held{Head: h, number: l.number, isTorn: !whole, inForce: l.inForce}, text)

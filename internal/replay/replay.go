@@ -55,6 +55,7 @@ type Replay struct {
 	seed     maphash.Seed
 	timeline timeline
 	compared Comparison
+	lacks    Lacks
 	totals   Totals
 	verdicts [2][]verdict
 	text     []byte // of a subject
@@ -122,12 +123,23 @@ func (r *Replay) Run(logs ...*Log) error {
 		switch err := m.next(&l); {
 		case err == io.EOF:
 			r.compared.Unread = m.unread()
+			r.note(logs)
 			return nil
 		case err != nil:
 			return err
 		}
 		if err := r.line(&l); err != nil {
 			return fmt.Errorf("%s: %w", l.Where(), err)
+		}
+	}
+}
+
+// note notes what the logs say they lack.
+func (r *Replay) note(logs []*Log) {
+	for _, l := range logs {
+		r.lacks.Decisions += l.lost
+		if b := l.bounds; b != nil && r.lacks.Bounds == nil {
+			r.lacks.Bounds = &LogBounds{b.PerSubject, b.BytesPerSecond, b.SampleAllowed, b.SampleDenied}
 		}
 	}
 }

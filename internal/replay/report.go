@@ -2,7 +2,9 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
@@ -14,6 +16,8 @@ const maxTop = 20
 // Report is what a replay found.
 type Report struct {
 	Sources
+	// Lacks says what the logs themselves say they may lack.
+	Lacks Lacks `json:"lacks"`
 	Totals
 	First time.Time `json:"first,omitzero"`
 	Last  time.Time `json:"last,omitzero"`
@@ -64,6 +68,9 @@ func (r *Report) About() []source {
 		before = []string{"as recorded"}
 	}
 	lines := []source{{"logs", wordsOf(r.Logs)}, {"limits", limits}}
+	if b := r.Lacks.Bounds; b != nil && r.Lacks.Decisions == 0 {
+		lines = slices.Insert(lines, 1, source{"bounds of the log", strings.Fields(b.String() + "; nothing is known to be left out")})
+	}
 	if r.Recorded {
 		lines = append(lines, source{"before", before})
 	}
@@ -77,6 +84,60 @@ func wordsOf(names []string) []string {
 		words[i] = spelling.ShellWord(name)
 	}
 	return words
+}
+
+// Lacks says how many decisions have no line, and by which bounds.
+type Lacks struct {
+	Decisions uint64 `json:"decisions"`
+	// Bounds are nil if the daemon recorded all that it decided.
+	Bounds *LogBounds `json:"bounds,omitempty"`
+}
+
+// LogBounds are the daemon's settings decisions.per_subject, .bytes_per_second and
+// .sample.
+type LogBounds struct {
+	PerSubject     int64   `json:"per_subject"`
+	BytesPerSecond int64   `json:"bytes_per_second"`
+	SampleAllowed  float64 `json:"sample_allowed"`
+	SampleDenied   float64 `json:"sample_denied"`
+}
+
+// String lists the bounds in force as settings.
+func (b *LogBounds) String() string {
+	var texts []string
+	if b.PerSubject > 0 {
+		texts = append(texts, fmt.Sprint("decisions.per_subject: ", b.PerSubject))
+	}
+	if b.BytesPerSecond > 0 {
+		texts = append(texts, fmt.Sprint("decisions.bytes_per_second: ", b.BytesPerSecond))
+	}
+	if b.SampleAllowed < 1 {
+		texts = append(texts, fmt.Sprint("decisions.sample.allowed: ", b.SampleAllowed))
+	}
+	if b.SampleDenied < 1 {
+		texts = append(texts, fmt.Sprint("decisions.sample.denied: ", b.SampleDenied))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Warning says that the report is of only some decisions, and how to record all; it is
+// empty if the logs lack none.
+func (r *Report) Warning() string {
+	if r.Lacks.Decisions == 0 {
+		return ""
+	}
+	lost := fmt.Sprintf("the log lacks at least %s of %s, so what follows is wrong by as much",
+		plural(r.Lacks.Decisions, "decision"), grouped(r.Lacks.Decisions+r.Lines))
+	if r.Lacks.Bounds == nil {
+		return lost + ". They did not fit into decisions.buffer, or could not be written."
+	}
+	return fmt.Sprintf("%s. Left out by %s. Record all with --decisions-per-subject 0 --decisions-bytes-per-second 0 and no sampling.", lost, r.Lacks.Bounds)
+}
+
+// IsDifferent reports whether a comparison with the log failed: something was decided
+// otherwise, or the log lacks decisions.
+func (r *Report) IsDifferent() bool {
+	return r.Comparison != nil && (r.Comparison.Different > 0 || r.Lacks.Decisions > 0)
 }
 
 // RuleReport is what was asked of a rule. Rule is empty for descriptors without a rule,
@@ -106,7 +167,7 @@ type LimitReport struct {
 // Report returns what was found so far.
 func (r *Replay) Report() *Report {
 	found := &Report{
-		Sources: r.o.Sources, Totals: r.totals, Unread: r.compared.Unread, Rules: []RuleReport{},
+		Sources: r.o.Sources, Lacks: r.lacks, Totals: r.totals, Unread: r.compared.Unread, Rules: []RuleReport{},
 		Uncounted: r.subjects.uncounted, timeline: &r.timeline,
 	}
 	for _, names := range []*[]string{&found.Logs, &found.Limits, &found.Against} {

@@ -13,11 +13,37 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/replay"
 )
 
 func at(second float64) time.Time { return time.UnixMicro(began + int64(second*1e6)).UTC() }
+
+// A report of a log that lacks decisions begins with that, and a comparison with it is
+// not equal. One with bounds that left out none is.
+func TestReportSaysWhatALogLacks(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, limitOf("fixed_window", 2, 0))
+	r.restart(decisionlog.Settings{Bounds: &decisionlog.Bounds{PerSubject: 10, SampleAllowed: 0.5, SampleDenied: 1}})
+	r.take(asking("user=a", 1))
+	report := replayed(t, replay.Options{}, r.log)
+	if text := textOf(t, report); report.IsDifferent() || report.Warning() != "" ||
+		!strings.Contains(text, "bounds of the log    decisions.per_subject: 10, decisions.sample.allowed:") {
+		t.Errorf("none is lost: %s", text)
+	}
+	r.write(&decisionlog.Line{Kind: decisionlog.Lost, At: r.clock, Lost: 2})
+	r.write(&decisionlog.Line{Kind: decisionlog.Lost, At: r.clock, Lost: 1})
+	report = replayed(t, replay.Options{}, r.log)
+	want := "WARNING: the log lacks at least 3 decisions of 4, so what follows is wrong by as much. Left out by decisions.per_subject: 10, decisions.sample.allowed: 0.5."
+	if text := textOf(t, report); !strings.HasPrefix(text, want) || report.Comparison.Different != 0 || !report.IsDifferent() {
+		t.Errorf("three are lost: %s", text)
+	}
+	var page bytes.Buffer
+	if err := report.WriteHTML(&page); err != nil || !strings.Contains(page.String(), "Warning: the log lacks at least 3 decisions of 4") {
+		t.Errorf("the page does not say it: %v", err)
+	}
+}
 
 // A report says who is denied, when first, and for how long at most.
 func TestReportSaysWhoIsDenied(t *testing.T) {

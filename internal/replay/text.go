@@ -41,6 +41,9 @@ func (r *Report) WriteText(out io.Writer) error {
 }
 
 func (r *Report) writeTotals(w io.Writer) {
+	if text := r.Warning(); text != "" {
+		fmt.Fprintf(w, "WARNING: %s\n\n", text)
+	}
 	fmt.Fprint(w, plural(r.Requests, "request"))
 	if !r.First.IsZero() {
 		fmt.Fprintf(w, " from %s to %s", r.Clock(r.First), r.Clock(r.Last))

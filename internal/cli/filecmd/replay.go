@@ -53,7 +53,10 @@ NEW are limits files or folders: all that a daemon would load, since whatever is
 in none of them counts as without a rule. Before is what was recorded, or with
 --against what the limits OLD would have done. Without --limits the limits in
 the log itself decide, and every decision is compared with the recorded one: the
-exit code is then 0 if all are equal, and 2 if not.
+exit code is then 0 if all are equal and the log lacks none, and 2 otherwise.
+
+A daemon leaves decisions out of its log by default (decisions.per_subject); the
+log says how many, and the report begins with it.
 
 A LOG is the daemon's log of decisions, or with --map or --csv an access log or
 a table; - is standard input. Several are merged by time: decisions*.jsonl* is a
@@ -268,7 +271,7 @@ func (r *replaying) print(cmd *cobra.Command, report *replay.Report) error {
 	} else {
 		err = report.WriteText(cmd.OutOrStdout())
 	}
-	if err == nil && report.Comparison != nil && report.Comparison.Different > 0 {
+	if err == nil && report.IsDifferent() {
 		return cmdline.ExitCode(cmdline.ExitDifferent)
 	}
 	return err
