@@ -25,7 +25,7 @@ func printUsage(cmd *cobra.Command) error {
 	}
 	fmt.Fprintf(&u, "Usage:\n  %s\n", use)
 	if cmd.HasExample() {
-		fmt.Fprintf(&u, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+		fmt.Fprintf(&u, "\nExamples:\n%s\n", strings.ReplaceAll(strings.TrimRight(cmd.Example, "\n"), "ratelimitd ", cmd.Root().Name()+" "))
 	}
 	writeCommands(&u, cmd)
 	writeFlags(&u, cmd.LocalFlags())

@@ -19,7 +19,13 @@ import (
 // Run runs the command line, whose first word is the program's name, and returns the exit
 // code. release is empty if this is not a release.
 func Run(ctx context.Context, release string, words []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	err := runCommand(ctx, release, words, stdin, stdout, stderr)
+	args, asEnvoy := envoyArgs(words)
+	root := ownCommand(versionOf(release))
+	if asEnvoy {
+		root = envoyCommand(versionOf(release))
+		stderr = inEnvoyNames{to: stderr, commands: commandsOf(root)}
+	}
+	err := runCommand(ctx, root, args, stdin, stdout, stderr)
 	var code cmdline.ExitCode
 	switch {
 	case err == nil:
@@ -27,19 +33,13 @@ func Run(ctx context.Context, release string, words []string, stdin io.Reader, s
 	case errors.As(err, &code):
 		return int(code)
 	}
-	fmt.Fprintln(stderr, "ratelimitd:", spelling.VisibleLines(err.Error()))
+	fmt.Fprintln(stderr, root.Name()+":", spelling.VisibleLines(err.Error()))
 	return cmdline.ExitError
 }
 
-func runCommand(ctx context.Context, release string, words []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	args, asEnvoy := envoyArgs(words)
-	root := ownCommand(versionOf(release))
-	if asEnvoy {
-		root = envoyCommand(versionOf(release), args)
-	}
+func runCommand(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetUsageFunc(printUsage)
-	root.CompletionOptions.HiddenDefaultCmd = asEnvoy
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -59,6 +59,19 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
   ratelimitd serve --limits-path deploy/limits
   ratelimitd query --domain api user=alice`,
 	}
+	addAll(root, version, loading{ask: dial.OwnSettings, withFlags: ownSettings}, serveCommand(version), filecmd.CheckCommand())
+	return root
+}
+
+// loading is how commands get the settings of a daemon started in this environment.
+type loading struct {
+	ask       dial.Loader
+	withFlags ask.SettingsLoader
+}
+
+// addAll adds the commands, which are the same under both names of the program except for
+// those that start from settings.
+func addAll(root *cobra.Command, version string, load loading, serve, check *cobra.Command) {
 	root.Version = version
 	root.SetVersionTemplate(versionLine(version))
 	root.AddGroup(
@@ -66,14 +79,13 @@ keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		&cobra.Group{ID: groupLook, Title: "Ask a running daemon:"},
 		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
 	)
-	addCommands(root, groupServe, demoCommand(version), serveCommand(version), filecmd.CheckCommand(), filecmd.ReplayCommand(version), ask.HealthCommand(dial.OwnSettings), ask.DaemonsCommand(), filecmd.TokenCommand())
-	addCommands(root, groupLook, ask.QueryCommand(dial.OwnSettings), ask.SettleCommand(dial.OwnSettings), ask.ReleaseCommand(dial.OwnSettings), ask.ExplainCommand(dial.OwnSettings), ask.InspectCommand(dial.OwnSettings),
-		ask.TopCommand(dial.OwnSettings), ask.AssignmentsCommand(dial.OwnSettings), ask.AuditCommand(dial.OwnSettings))
-	addCommands(root, groupSteer, steer.Commands(dial.OwnSettings)...)
+	addCommands(root, groupServe, demoCommand(version), serve, check, filecmd.ReplayCommand(version), ask.HealthCommand(load.ask), ask.DaemonsCommand(load.withFlags), filecmd.TokenCommand())
+	addCommands(root, groupLook, ask.QueryCommand(load.ask), ask.SettleCommand(load.ask), ask.ReleaseCommand(load.ask), ask.ExplainCommand(load.ask), ask.InspectCommand(load.ask),
+		ask.TopCommand(load.ask), ask.AssignmentsCommand(load.ask), ask.AuditCommand(load.ask))
+	addCommands(root, groupSteer, steer.Commands(load.ask)...)
 	root.AddCommand(versionCommand(version))
 	ownHelpCommand(root)
 	ownCompletionCommands(root)
-	return root
 }
 
 // Groups of commands, as help shows them.

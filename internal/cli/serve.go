@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
@@ -29,13 +30,18 @@ environment (RATELIMITD_REDIS_ADDRESSES) and on the command line
 	cmd.Flags().StringVar(&file, "config", os.Getenv("RATELIMITD_CONFIG"), "YAML file of settings")
 	settings.BindFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, warnings, err := settings.Load(cmd.Flags(), os.Environ(), file)
+		s, warnings, err := ownSettings(cmd.Flags(), file)
 		if err != nil {
 			return fmt.Errorf("settings:\n%w", err)
 		}
 		return serveWith(cmd, version, s, warnings)
 	}
 	return cmd
+}
+
+// ownSettings returns the settings from flags, the environment and a file.
+func ownSettings(fs *pflag.FlagSet, file string) (settings.Settings, []string, error) {
+	return settings.Load(fs, os.Environ(), file)
 }
 
 // serveWith logs the warnings about the settings, and serves.

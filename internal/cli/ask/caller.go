@@ -16,9 +16,11 @@ import (
 
 // caller is a command that asks as the daemon's callers do.
 type caller struct {
-	to      dial.Target
-	domain  string
-	json    bool
+	to     dial.Target
+	domain string
+	json   bool
+	// program is the name by which it was called, for commands that it recommends.
+	program string
 	timeout time.Duration
 }
 

@@ -32,8 +32,8 @@ import (
 const patience = 3 * time.Second
 
 // DaemonsCommand lists the daemons that share a Redis, by asking one or by their register.
-func DaemonsCommand() *cobra.Command {
-	var q daemonsQuery
+func DaemonsCommand(load SettingsLoader) *cobra.Command {
+	q := daemonsQuery{load: load}
 	q.to = dial.ToAdmin(q.settings)
 	cmd := &cobra.Command{
 		Use:   "daemons",
@@ -70,8 +70,12 @@ empty, and with 1 when their rules differ or cannot be found out.`,
 	return cmd
 }
 
+// SettingsLoader returns the settings from flags, the environment and a file, and warnings.
+type SettingsLoader func(fs *pflag.FlagSet, file string) (settings.Settings, []string, error)
+
 // daemonsQuery is how to ask for the daemons.
 type daemonsQuery struct {
+	load   SettingsLoader
 	to     dial.Target
 	file   string
 	asJSON bool
@@ -82,7 +86,7 @@ type daemonsQuery struct {
 
 // settings returns the settings from the flags, the environment and the file.
 func (q *daemonsQuery) settings() (settings.Settings, error) {
-	s, _, err := settings.Load(q.flags, os.Environ(), q.file)
+	s, _, err := q.load(q.flags, q.file)
 	return s, err
 }
 
@@ -95,7 +99,7 @@ func (q *daemonsQuery) fromDaemon(cmd *cobra.Command) (list *adminv1.ListDaemons
 }
 
 func (q *daemonsQuery) fromRegister(cmd *cobra.Command) (*adminv1.ListDaemonsResponse, error) {
-	s, warnings, err := settings.Load(q.flags, os.Environ(), q.file)
+	s, warnings, err := q.load(q.flags, q.file)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}

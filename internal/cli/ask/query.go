@@ -59,6 +59,7 @@ error.`,
 			if cmd.Flags().Changed("settle-within") && q.id == "" {
 				return fmt.Errorf("flag --settle-within: found %s without --id; allowed: beside the id by which the request is settled", q.settleWithin)
 			}
+			q.program = cmd.Root().Name()
 			return q.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
@@ -100,13 +101,13 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 	if reserved && !q.json {
-		if _, err := fmt.Fprintf(out, "then: ratelimitd settle --domain %s --cost USED\n", shellWords(append([]string{q.domain, "--id", q.id}, args...))); err != nil {
+		if _, err := fmt.Fprintf(out, "then: %s settle --domain %s --cost USED\n", q.program, shellWords(append([]string{q.domain, "--id", q.id}, args...))); err != nil {
 			return err
 		}
 	}
 	if (denied || unmatched) && !q.json {
 		// The answer has limits, but not the rules that they come from.
-		if _, err := fmt.Fprintf(out, "why: ratelimitd explain --domain %s\n", shellWords(append([]string{q.domain}, args...))); err != nil {
+		if _, err := fmt.Fprintf(out, "why: %s explain --domain %s\n", q.program, shellWords(append([]string{q.domain}, args...))); err != nil {
 			return err
 		}
 	}

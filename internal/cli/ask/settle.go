@@ -42,6 +42,7 @@ taken with it, or it was denied or given back, or it was too long ago.`,
 		Args:              cmdline.AtLeastOne("a descriptor of the request, such as user=alice"),
 		ValidArgsFunction: dial.CompleteEntries(load),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			s.program = cmd.Root().Name()
 			return s.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
@@ -92,7 +93,7 @@ func (s *settlement) run(ctx context.Context, out io.Writer, args []string) erro
 	if err != nil || isDone {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "why: ratelimitd inspect --domain %s\n", shellWords(append([]string{s.domain, "--id", s.id}, args...))); err != nil {
+	if _, err := fmt.Fprintf(out, "why: %s inspect --domain %s\n", s.program, shellWords(append([]string{s.domain, "--id", s.id}, args...))); err != nil {
 		return err
 	}
 	return errUnchanged

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 )
@@ -57,6 +58,7 @@ func (l *loader) addEnvoy(environ []string) {
 	}
 	e.reportIgnored()
 	e.reportOwn()
+	e.reportMistaken()
 }
 
 // read takes the values of the variables. A boolean that cannot be read is reported, and
@@ -220,6 +222,54 @@ func (e *envoyEnvironment) reportOwn() {
 	}
 	if len(unread) > 0 {
 		e.warnf("variables of the daemon's own settings, which are not read under the name ratelimit: %s", strings.Join(unread, "; "))
+	}
+}
+
+// InEnvoyNames returns a text in which settings have the names by which a reader of
+// envoyproxy/ratelimit's environment can set them: its variables, or else flags.
+func InEnvoyNames(text string) string {
+	return settingNames.ReplaceAllStringFunc(text, func(name string) string {
+		if at := envoyNames()[name]; at != "" {
+			return at
+		}
+		return name
+	})
+}
+
+// envoyNames returns those names. Of several variables for a setting the last in the table
+// says least else.
+var envoyNames = sync.OnceValue(func() map[string]string {
+	names := make(map[string]string)
+	for _, d := range allSettings() {
+		if !d.secret {
+			names[d.name] = "--" + d.flag()
+		}
+	}
+	for _, v := range envoyVariables() {
+		for _, setting := range v.settings {
+			names[setting] = v.name
+		}
+	}
+	for setting, variables := range map[string]string{
+		"http.address": "HOST and PORT", "grpc.address": "GRPC_HOST and GRPC_PORT", "admin.address": "DEBUG_HOST and DEBUG_PORT",
+		"limits.path": "RUNTIME_ROOT", "statsd.address": "STATSD_HOST and STATSD_PORT", "statsd.protocol": "STATSD_PROTOCOL",
+	} {
+		names[setting] = variables
+	}
+	return names
+})
+
+// reportMistaken warns of variables that many other programs read for a password or user
+// of Redis, and that service does not.
+func (e *envoyEnvironment) reportMistaken() {
+	for _, mistaken := range [...][2]string{
+		{"REDIS_PASSWORD", "redis.password"}, {"REDIS_USERNAME", "redis.username"}, {"REDIS_USER", "redis.username"},
+		{"REDIS_SENTINEL_PASSWORD", "redis.sentinel_password"},
+	} {
+		name, setting := mistaken[0], mistaken[1]
+		if e.given[name] && e.where[setting] == "" && e.wantsRedis() {
+			e.warnf("variable %s: it is not read; set %s to the password, or to user:password", name, envoyNames()[setting])
+		}
 	}
 }
 

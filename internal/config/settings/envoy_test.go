@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,40 @@ func TestEnvoyCredentialsAreRead(t *testing.T) {
 				t.Errorf("%q and %q: %q, %q, %v", c.auth, c.url, s.Redis.Username, s.Redis.Password.Reveal(), err)
 			}
 		})
+	}
+}
+
+// A password under another service's name is not passed over, unless there is one.
+func TestEnvoyWarnsOfMistakenVariables(t *testing.T) {
+	const want = "variable REDIS_PASSWORD: it is not read; set REDIS_AUTH to the password, or to user:password"
+	for _, c := range []struct {
+		env  []string
+		want []string
+	}{
+		{[]string{"REDIS_PASSWORD=hunter2"}, []string{want}},
+		{[]string{"REDIS_PASSWORD=hunter2", "REDIS_AUTH=hunter2"}, nil},
+		{[]string{"REDIS_PASSWORD=hunter2", "BACKEND_TYPE=memory"}, nil},
+	} {
+		_, warnings, err := LoadEnvoy(nil, append(c.env, overTCP...))
+		if err != nil || !slices.Equal(warnings, c.want) {
+			t.Errorf("%v: %q, %v", c.env, warnings, err)
+		}
+	}
+}
+
+// Messages name what the environment can say.
+func TestSettingsHaveTheNamesOfTheEnvironment(t *testing.T) {
+	for text, want := range map[string]string{
+		"see redis.username and redis.password or redis.password_file": "see REDIS_AUTH and REDIS_AUTH or --redis-password-file",
+		"see redis.sentinel_username and redis.sentinel_password":      "see REDIS_SENTINEL_AUTH and REDIS_SENTINEL_AUTH",
+		"see redis.database; redis.mode; redis.sentinel_master":        "see REDIS_URL; REDIS_TYPE; REDIS_URL",
+		"see redis.tls.enabled, redis.tls.ca and redis.addresses":      "see REDIS_TLS, REDIS_TLS_CACERT and REDIS_URL",
+		"set admin.tokens_file to FILE":                                "set --admin-tokens-file to FILE",
+		"redis.example.com refuses":                                    "redis.example.com refuses",
+	} {
+		if got := InEnvoyNames(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
 	}
 }
 
