@@ -133,7 +133,7 @@ func overLimits(ctx context.Context, d *daemon) ([]typed, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := d.commands(ctx, "ratelimitd top", "ratelimitd top api tenant --by used --rows 3")
+	all, err := d.commands(ctx, "ratelimitd top", "ratelimitd top api tenant --by used --limit 3")
 	// Windows go by the clock of the process, which nobody can set: this one has what was
 	// sent in a moment, and says so.
 	span := regexp.MustCompile(`\([^)]+ of it so far\)`)

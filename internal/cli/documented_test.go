@@ -177,7 +177,7 @@ descriptors:
 		{"assign --from -", clitest.ManyRows(2500), 0, "2500 rows: 2500 created, 0 replaced, 0 unchanged\n"},
 		{"assign --from - --json", clitest.ManyRows(2600), 0, `{"rows":2600,"subjects":2600,"created":100,"replaced":0,"unchanged":2500,`},
 		{"assignments --prefix tenant=t2599", "", 0, "DOMAIN  ENTRIES       BY   AT "},
-		{"audit --most 1 --json", "", 0, `{"id":"`},
+		{"audit --limit 1 --json", "", 0, `{"id":"`},
 		{"inspect --domain api tenant=t1 --json", "", 0, `{"descriptor":{`},
 		{"explain --domain api tenant=t1 tenant=t2 --json", "", 0, `{"domain_known":true,`},
 		{"reset --domain api tenant=t1 --force --json", "", 0, `{"limits":["month"]`},
@@ -188,7 +188,7 @@ descriptors:
 		}
 	}
 	exported, _, _ := clitest.Run(t, "", "ratelimitd", "assignments", "--export", "jsonl")
-	if out, stderr, code := clitest.Run(t, "", "ratelimitd", "unassign", "--domain", "api", "--all"); code != 0 || out != "2601 assignments of api ended\n" {
+	if out, stderr, code := clitest.Run(t, "", "ratelimitd", "unassign", "--domain", "api", "--all", "--yes"); code != 0 || out != "2601 assignments of api ended\n" {
 		t.Errorf("all are ended with %d: %s%s", code, out, stderr)
 	}
 	if out, stderr, code := clitest.Run(t, exported, "ratelimitd", "assign", "--from", "-"); code != 0 || out != "2601 rows: 2601 created, 0 replaced, 0 unchanged\n" {

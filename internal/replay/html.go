@@ -6,11 +6,9 @@ import (
 	"io"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
-	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 //go:embed page.html
@@ -25,7 +23,6 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"plural":    plural,
 	"percent":   percent,
 	"denials":   func(c Counts) string { return denialsText(&c) },
-	"seconds":   func(s float64) string { return timespan.Format(time.Duration(s * float64(time.Second))) },
 	"subjects":  func() string { return subjectsWord },
 	"limitText": func(text string) string { return longDigits.ReplaceAllStringFunc(text, groupedDigits) },
 }).Parse(pageText))

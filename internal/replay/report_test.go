@@ -61,7 +61,7 @@ func TestReportSaysWhoIsDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []replay.Subject{
-		{Domain: "d", Rule: "user", Subject: "user=a", Denied: 4, FirstDenied: at(0.1), LongestLockout: 0.6, LockedOutAt: at(0.1)},
+		{Domain: "d", Rule: "user", Subject: "user=a", Denied: 4, FirstDenied: at(0.1), LongestLockout: 600_000, LockedOutAt: at(0.1)},
 		{Domain: "d", Rule: "user", Subject: "user=b", Denied: 1, FirstDenied: at(1.5), LockedOutAt: at(1.5)},
 	}
 	if fmt.Sprint(report.Denied) != fmt.Sprint(want) {

@@ -2,10 +2,13 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/decisionlog"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 // subjects counts the subjects of all rules, and follows those that were denied, by the
@@ -191,10 +194,21 @@ type Subject struct {
 	// FirstDenied is zero for a subject that never was denied.
 	FirstDenied time.Time `json:"first_denied,omitzero"`
 	// LongestLockout is the longest span from a denial to a later one without an
-	// admission between them, in seconds, and LockedOutAt when it began.
-	LongestLockout float64   `json:"longest_lockout_s"`
+	// admission between them, and LockedOutAt when it began.
+	LongestLockout Lockout   `json:"longest_lockout"`
 	LockedOutAt    time.Time `json:"locked_out_at,omitzero"`
 }
+
+// Lockout is a span in microseconds. In JSON it is seconds, such as "1.5s".
+type Lockout int64
+
+// MarshalJSON implements json.Marshaler.
+func (l Lockout) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `"%ss"`, strconv.FormatFloat(float64(l)/1e6, 'f', -1, 64)), nil
+}
+
+// String formats it for people.
+func (l Lockout) String() string { return timespan.Format(time.Duration(l) * time.Microsecond) }
 
 // top returns the subjects with the largest by, at most maxTop, without those for which it
 // is 0.
@@ -208,7 +222,7 @@ func top(all []*denials, by func(*denials) uint64) []Subject {
 		s := Subject{
 			Domain: d.row.domain, Rule: d.row.rule, Subject: d.text,
 			Denied: d.denied, NewlyDenied: d.newlyDenied, NewlyAllowed: d.newlyAllowed,
-			LongestLockout: float64(d.longest) / 1e6,
+			LongestLockout: Lockout(d.longest),
 		}
 		if d.first != 0 {
 			s.FirstDenied, s.LockedOutAt = moment(d.first), moment(d.longestSince)

@@ -11,7 +11,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
-	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 // WriteText writes the report for people.
@@ -230,7 +229,7 @@ func (r *Report) writeSubjects(w io.Writer, title string, subjects []Subject, by
 		first, longest := "-", "-"
 		if !s.FirstDenied.IsZero() {
 			first = r.TimeOfDay(s.FirstDenied)
-			longest = timespan.Format(time.Duration(s.LongestLockout * float64(time.Second)))
+			longest = s.LongestLockout.String()
 			if s.LongestLockout > 0 {
 				longest += " from " + r.TimeOfDay(s.LockedOutAt)
 			}

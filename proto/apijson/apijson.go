@@ -7,6 +7,7 @@ package apijson
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -41,25 +42,66 @@ func Marshal(o protojson.MarshalOptions, m proto.Message) ([]byte, error) {
 	if err != nil || !isOfAPI(m.ProtoReflect().Descriptor()) {
 		return text, err
 	}
-	return unquote(text), nil
+	return unquote(text, func(name, _ []byte) bool { return isName(string(name)) }), nil
 }
 
-// unquote takes the quotes off the numbers, in place. In JSON only the name of a
+// MarshalAll returns a message as protojson writes it with these options, except that all
+// integers up to 2^53 are numbers, whatever they mean.
+func MarshalAll(o protojson.MarshalOptions, m proto.Message) ([]byte, error) {
+	text, err := o.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]bool)
+	addNames(names, make(map[protoreflect.FullName]bool), o.UseProtoNames, m.ProtoReflect().Descriptor())
+	return unquote(text, func(name, value []byte) bool {
+		n, err := strconv.ParseInt(string(value), 10, 64)
+		return names[string(name)] && err == nil && n <= maxExact && n >= -maxExact
+	}), nil
+}
+
+// maxExact is the largest integer up to which every reader of JSON reads all exactly.
+const maxExact = 1 << 53
+
+// addNames sets for the name of each field of a message, and of those in it, whether only
+// integers have it.
+func addNames(names map[string]bool, seen map[protoreflect.FullName]bool, asInProto bool, m protoreflect.MessageDescriptor) {
+	if seen[m.FullName()] {
+		return
+	}
+	seen[m.FullName()] = true
+	for i := range m.Fields().Len() {
+		f := m.Fields().Get(i)
+		name := f.JSONName()
+		if asInProto {
+			name = string(f.Name())
+		}
+		if f.Message() != nil {
+			addNames(names, seen, asInProto, f.Message())
+		}
+		isInteger := true
+		switch f.Kind() {
+		case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.EnumKind:
+			isInteger = false
+		}
+		was, isKnown := names[name]
+		names[name] = isInteger && (was || !isKnown)
+	}
+}
+
+// unquote takes the quotes off the values that are numbers, in place. In JSON only the name of a
 // field precedes a colon, and the API has no fields whose names callers choose.
-func unquote(text []byte) []byte {
+func unquote(text []byte, isNumber func(name, value []byte) bool) []byte {
 	out := text[:0]
 	for {
 		before, s, rest := cutString(text)
-		mayBeNumber := s != nil && isName(string(s[1:len(s)-1])) // before out moves over it
 		out, text = append(append(out, before...), s...), rest
 		if s == nil {
 			return out
 		}
-		if !mayBeNumber {
-			continue
-		}
+		name := out[len(out)-len(s)+1 : len(out)-1]
 		colon, number, rest := cutString(text)
-		if number != nil && string(bytes.Trim(colon, " ")) == ":" {
+		if number != nil && string(bytes.Trim(colon, " ")) == ":" && isNumber(name, number[1:len(number)-1]) {
 			out, text = append(append(out, colon...), number[1:len(number)-1]...), rest
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -46,6 +47,22 @@ func messages(text string, n uint64) []proto.Message {
 		&ratelimitv1.TakeManyResponse{Results: []*ratelimitv1.TakeResult{
 			{Result: &ratelimitv1.TakeResult_Settled{Settled: &ratelimitv1.SettleResponse{Limits: []*ratelimitv1.SettledLimit{{Name: text, Takes: n}}}}},
 		}},
+	}
+}
+
+// Where all integers are asked for, only those beyond 2^53 are texts, and texts stay texts.
+func TestAllIntegersAreNumbers(t *testing.T) {
+	top := &adminv1.TopResponse{Total: 1 << 53, OthersAtMost: 7, Subjects: []*adminv1.TopSubject{{Domain: "7", Rule: "count", Count: 1<<53 + 1, Error: 3, Entries: []*ratelimitv1.Entry{{Key: "total", Value: "5"}}}}}
+	limit := &ratelimitv1.TakeResponse{Limits: []*ratelimitv1.Limit{{Name: "7", TakenAt: -5, TakenBy: 1 << 63, Period: durationpb.New(time.Minute)}}}
+	for m, want := range map[proto.Message]string{
+		top:   `{"subjects":[{"domain":"7","rule":"count","entries":[{"key":"total","value":"5"}],"count":"9007199254740993","error":3}],"total":9007199254740992,"others_at_most":7}`,
+		limit: `{"limits":[{"name":"7","period":"60s","taken_at":-5,"taken_by":"9223372036854775808"}]}`,
+	} {
+		text, err := apijson.MarshalAll(protojson.MarshalOptions{UseProtoNames: true}, m)
+		var got bytes.Buffer
+		if err != nil || json.Compact(&got, text) != nil || got.String() != want {
+			t.Errorf("got %s, %v, want %s", text, err, want)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ func TestSupportCommands(t *testing.T) {
 		{"audit --domain api tenant=acme", `2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract
 2026-05-04T03:02:01Z  ops  tenant=acme of api: plan pro, contract
 `},
-		{"audit --most 1", "2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract\n"},
+		{"audit -n 1", "2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract\n"},
 		{"audit --domain login", "nothing was changed\n"},
 		{"audit --domain logn", "nothing was changed\n"},
 		{"assignments", "nothing is assigned\n"},

@@ -39,7 +39,7 @@ one customer, such as tenant=acme.`,
 	}
 	cmd.Flags().StringVar(&q.domain, "domain", "", "only changes of this domain")
 	cmdline.Complete(cmd, "domain", dial.CompleteDomain(load))
-	cmd.Flags().Var(cmdline.Number(&q.max, 1, math.MaxInt32), "most", "how many at most")
+	cmd.Flags().VarP(cmdline.Number(&q.max, 1, math.MaxInt32), "limit", "n", "how many at most")
 	cmdline.BindJSON(cmd.Flags(), &q.asJSON, "each change")
 	q.to.Bind(cmd.Flags())
 	cmd.RunE = q.run

@@ -146,7 +146,7 @@ func (q *query) take(ctx context.Context, client ratelimitv1.RateLimitServiceCli
 
 func (q *query) print(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
 	if q.json {
-		return cmdline.WriteAnswer(out, r)
+		return cmdline.WriteMessage(out, r)
 	}
 	return printDecision(out, args, r)
 }

@@ -54,7 +54,7 @@ func (c *caller) release(ctx context.Context, out io.Writer, args []string) erro
 		return err
 	}
 	if c.json {
-		if err := cmdline.WriteAnswer(out, r); err != nil {
+		if err := cmdline.WriteMessage(out, r); err != nil {
 			return err
 		}
 		out = io.Discard // for the exit code

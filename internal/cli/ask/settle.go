@@ -76,7 +76,7 @@ func (s *settlement) run(ctx context.Context, out io.Writer, args []string) erro
 		return err
 	}
 	if s.json {
-		if err := cmdline.WriteAnswer(out, r); err != nil {
+		if err := cmdline.WriteMessage(out, r); err != nil {
 			return err
 		}
 		out = io.Discard // for the exit code

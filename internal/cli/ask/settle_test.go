@@ -73,7 +73,7 @@ func TestReservationsAreSettled(t *testing.T) {
 			"settled  user=alice  hour: 150 went back; 9,950 left;", "; 2 takes have this id\n", "settled  team=red    month: 150 went back;", "settled  team=red    year: 150 went back;",
 		}},
 		// A script reads JSON, in which numbers are numbers.
-		{args: "settle --json --domain llm --id req-2 --cost 60 user=alice", out: []string{`{"settled":true,"limits":[{"descriptorIndex":0,"name":"hour",`, `"returned":0,"added":10,"takes":2,"remaining":9940,`}},
+		{args: "settle --json --domain llm --id req-2 --cost 60 user=alice", out: []string{`{"settled":true,"limits":[{"descriptor_index":0,"name":"hour",`, `"returned":0,"added":10,"takes":2,"remaining":9940,`}},
 		{args: "inspect --json --domain llm --id req-2 user=alice", out: []string{`"bill":{"cost":60,"takes":2,"left":"`}},
 		{args: "inspect --json --domain llm user=alice", out: []string{`"holders_total":0}`}},
 	})
@@ -131,7 +131,7 @@ func TestSlotsAreReleased(t *testing.T) {
 		{args: "release --domain api worker=pool,job=1 worker=pool,job=2", code: cmdline.ExitError, out: []string{
 			"nothing   worker=pool,job=1  jobs: it held no slot; ", "released  worker=pool,job=2  jobs: 3 left\n",
 		}},
-		{args: "release --json --domain api worker=pool,job=2", code: cmdline.ExitError, out: []string{`{"limits":[{"descriptorIndex":0,"name":"jobs","released":"RELEASED_NOTHING","remaining":3}],"degraded":false}`}},
+		{args: "release --json --domain api worker=pool,job=2", code: cmdline.ExitError, out: []string{`{"limits":[{"descriptor_index":0,"name":"jobs","released":"RELEASED_NOTHING","remaining":3}],"degraded":false}`}},
 		{args: "release --domain api user=alice usr=bob", code: cmdline.ExitError, out: []string{
 			"nothing  user=alice  no limit of requests in flight applies\n", "nothing  usr=bob     no limit of requests in flight applies\n",
 		}},

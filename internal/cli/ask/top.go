@@ -62,7 +62,7 @@ Exits with 4 if not every daemon answered.`,
 	fs := cmd.Flags()
 	cmdline.BindWord(cmd, &q.window, []string{top.Minute.String(), top.Quarter.String(), top.Hour.String()}, "window", "span of time that ends now: 1m, 15m or 1h")
 	cmdline.BindWord(cmd, &q.by, []string{top.Denied.String(), top.Used.String()}, "by", "what is added up: denied, or used (with the setting top.subjects: all)")
-	fs.Var(cmdline.Number(&q.rows, 1, top.MaxRows), "rows", "how many subjects")
+	fs.VarP(cmdline.Number(&q.rows, 1, top.MaxRows), "limit", "n", "how many subjects")
 	fs.BoolVar(&q.watch, "watch", false, "show it again every 2 s; on a terminal in place, until Ctrl-C")
 	cmdline.BindJSON(fs, &q.asJSON, "each answer")
 	q.to.Bind(fs)

@@ -40,7 +40,7 @@ func TestTopAsDocumented(t *testing.T) {
 	want := []string{
 		denied, denied, denied,
 		head + "2      0      100.0%  api     tenant (plan free)  tenant=acme\nno other subject had more than 0\n",
-		`"total":"5","others_at_most":"0",`,
+		`"total":5,"others_at_most":0,`,
 	}
 	for _, line := range strings.Split(strings.TrimSpace(clitest.Blocks(t, "../../../docs/top.md", "sh")[0]), "\n") {
 		out, stderr, code := clitest.Run(t, "", clitest.Words(line)...)
@@ -53,11 +53,11 @@ func TestTopAsDocumented(t *testing.T) {
 		t.Errorf("no command prints %q", want)
 	}
 	for args, said := range map[string]string{
-		"--window 2m":      `flag --window: found "2m"; allowed: 1m, 15m, 1h`,
-		"apo":              "(api?)",
-		"api tenent":       "none of this path",
-		"api a b":          "found 3 arguments; allowed: at most 2",
-		"api --rows 1000 ": "allowed: a whole number from 1 to 500",
+		"--window 2m":       `flag --window: found "2m"; allowed: 1m, 15m, 1h`,
+		"apo":               "(api?)",
+		"api tenent":        "none of this path",
+		"api a b":           "found 3 arguments; allowed: at most 2",
+		"api --limit 1000 ": "allowed: a whole number from 1 to 500",
 	} {
 		if _, stderr, code := clitest.Run(t, "", append([]string{"ratelimitd", "top"}, strings.Fields(args)...)...); code != cmdline.ExitError || !strings.Contains(stderr, said) {
 			t.Errorf("top %s exits with %d: %s", args, code, stderr)

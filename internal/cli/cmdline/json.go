@@ -23,17 +23,9 @@ func BindJSON(fs *pflag.FlagSet, to *bool, what string) {
 // finds each where it expects it.
 var messageJSON = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
 
-// answerJSON writes answers to callers as their HTTP API does.
-var answerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
-
-// WriteMessage writes a message as a line of JSON, spelt as the admin API does.
-func WriteMessage(out io.Writer, m proto.Message) error { return printSpelt(out, messageJSON, m) }
-
-// WriteAnswer writes an answer to callers as a line of JSON, spelt as their HTTP API does.
-func WriteAnswer(out io.Writer, m proto.Message) error { return printSpelt(out, answerJSON, m) }
-
-func printSpelt(out io.Writer, options protojson.MarshalOptions, m proto.Message) error {
-	text, err := apijson.Marshal(options, m)
+// WriteMessage writes a message as a line of JSON, in which integers up to 2^53 are numbers.
+func WriteMessage(out io.Writer, m proto.Message) error {
+	text, err := apijson.MarshalAll(messageJSON, m)
 	if err != nil {
 		return err
 	}
@@ -46,7 +38,8 @@ func printSpelt(out io.Writer, options protojson.MarshalOptions, m proto.Message
 	return err
 }
 
-// WriteValue writes one of this program's own values as a line of JSON.
+// WriteValue writes one of this program's own values as a line of JSON. Its fields are
+// spelt like those of messages, and its spans are texts such as "1.5s".
 func WriteValue(out io.Writer, v any) error {
 	var line bytes.Buffer
 	lines := json.NewEncoder(&line)

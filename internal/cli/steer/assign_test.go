@@ -170,12 +170,12 @@ would be deleted    tenant=d of api: nothing assigned
 		{"", "0 assignments of api ended; 2 blocks left, which --blocks ends\n", 3},
 		{"--blocks", "2 assignments of api ended\n", 1},
 	} {
-		out, stderr, code := f.Run(t, append([]string{"unassign", "--domain", "api", "--all"}, strings.Fields(c.args)...)...)
+		out, stderr, code := f.Run(t, append([]string{"unassign", "--domain", "api", "--all", "--yes"}, strings.Fields(c.args)...)...)
 		if code != 0 || out != c.out || stderr != "" || len(f.Assignments) != c.left {
 			t.Errorf("--all %s exits with %d: %q\n%s\nwant\n%s, and %d left, not %d", c.args, code, stderr, out, c.out, c.left, len(f.Assignments))
 		}
 	}
-	if _, stderr, code := f.Run(t, "unassign", "--domain", "logn", "--all"); code != 0 || stderr != "no limits have the domain \"logn\"\n" {
+	if _, stderr, code := f.Run(t, "unassign", "--domain", "logn", "--all", "--yes"); code != 0 || stderr != "no limits have the domain \"logn\"\n" {
 		t.Errorf("of an unknown domain: %d %s", code, stderr)
 	}
 }
@@ -192,6 +192,7 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 		{"assign --only --from x.csv", "found --from beside --only; allowed: one of them"},
 		{"unassign --domain api", "found no argument; allowed: whom it is for, such as tenant=acme"},
 		{"unassign --all", "found no --domain"},
+		{"unassign --domain api --all", "found --all, which ends everything assigned in the domain; allowed: --dry-run, which shows what would end, or --yes"},
 		{"unassign --domain api --all tenant=acme", `found the argument "tenant=acme" beside --all; allowed: one of the two`},
 		{"unassign --domain api tenant=acme --blocks", "found --blocks without --all; allowed: both, or unblock"},
 		{"unassign --domain api tenant=acme --limit month=500", `flag --limit: found "month=500"; allowed: the name of a limit, such as month`},

@@ -1,9 +1,11 @@
 package steer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -12,6 +14,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/cli/assigntext"
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
@@ -21,7 +24,7 @@ import (
 type resetting struct {
 	to                    dial.Target
 	domain, reason, limit string
-	force, asJSON         bool
+	force, dryRun, asJSON bool
 }
 
 // resetCommand gives subjects full limits again.
@@ -40,7 +43,7 @@ Where the last key names the holder of a slot (algorithm: concurrency), an empty
 value frees all slots, and that of a holder frees only its own.
 ` + inForce,
 		Example: `  ratelimitd reset --domain api user=alice --reason "ticket 815"
-  ratelimitd reset --domain api user=alice --limit day`,
+  ratelimitd reset --domain api user=alice --limit day --dry-run`,
 		Args:              cmdline.AtLeastOne(assigntext.SubjectArgument),
 		ValidArgsFunction: dial.CompleteEntries(load),
 	}
@@ -48,6 +51,7 @@ value frees all slots, and that of a holder frees only its own.
 	cmd.Flags().StringVar(&r.limit, "limit", "", "name of the one limit to reset (default: all limits)")
 	bindReason(cmd, &r.reason)
 	bindForce(cmd.Flags(), &r.force, "do it though there is nothing to reset")
+	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "say what would be reset, and change nothing")
 	cmdline.BindJSON(cmd.Flags(), &r.asJSON, "each answer")
 	r.to.Bind(cmd.Flags())
 	cmd.RunE = r.run
@@ -57,6 +61,9 @@ value frees all slots, and that of a holder frees only its own.
 func (r *resetting) run(cmd *cobra.Command, args []string) error {
 	p := resets{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), asJSON: r.asJSON}
 	err := r.to.EachSubject(args, func(a dial.Admin, entries []*ratelimitv1.Entry) error {
+		if r.dryRun {
+			return r.preview(cmd, a, entries, &p)
+		}
 		request := &adminv1.ResetRequest{Domain: r.domain, Entries: entries, Reason: r.reason, Strict: !r.force}
 		if cmd.Flags().Changed("limit") {
 			request.Limit = &r.limit
@@ -74,6 +81,48 @@ func (r *resetting) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return p.end()
+}
+
+// preview prints what a reset would do: which limits it would reset, and what is left of
+// each now.
+func (r *resetting) preview(cmd *cobra.Command, a dial.Admin, entries []*ratelimitv1.Entry, p *resets) error {
+	found, err := dial.Call(cmd.Context(), a, a.Inspect, &adminv1.InspectRequest{Domain: r.domain, Entries: entries})
+	if err != nil {
+		return err
+	}
+	would := &adminv1.ResetResponse{}
+	var texts []string
+	isCounted := false
+	for _, l := range found.GetDescriptor_().GetLimits() {
+		name := l.GetLimit().GetName()
+		if r.limit != "" && name != r.limit {
+			continue
+		}
+		would.Limits = append(would.Limits, name)
+		texts = append(texts, fmt.Sprintf("%s (%s of %s left)", cmp.Or(name, "the limit without a name"),
+			words.Thousands(int64(l.GetRemaining())), words.Thousands(int64(l.GetLimit().GetCapacity()))))
+		isCounted = isCounted || l.GetRemaining() != l.GetLimit().GetCapacity() || l.GetResetAfter().AsDuration() > 0
+	}
+	subject := assigntext.SubjectText(r.domain, entries)
+	switch {
+	case len(texts) == 0:
+		would.Warnings = append(would.Warnings, "it has no limit to reset")
+	case !isCounted:
+		would.Warnings = append(would.Warnings, "nothing is counted")
+	}
+	isRefused := len(would.GetWarnings()) > 0 && !r.force
+	if isRefused {
+		p.isRefused, p.isForceable = true, true
+	}
+	if p.asJSON {
+		return cmdline.WriteMessage(p.out, would)
+	}
+	text := fmt.Sprintf("would be reset  %s: %s", subject, strings.Join(append(texts, would.GetWarnings()...), ", "))
+	if isRefused {
+		text = fmt.Sprintf("would be refused  %s: %s", subject, strings.Join(would.GetWarnings(), ", "))
+	}
+	_, err = fmt.Fprintln(p.out, spelling.Visible(text))
+	return err
 }
 
 // resets prints the results of resets, and keeps the exit code of the command.

@@ -30,7 +30,7 @@ type unassigning struct {
 	removing
 	to                                   dial.Target
 	plan, calendar, unlimited, temporary bool
-	all, dryRun, asJSON                  bool
+	all, yes, dryRun, asJSON             bool
 }
 
 func unassignCommand(load dial.Loader) *cobra.Command {
@@ -44,7 +44,7 @@ func unassignCommand(load dial.Loader) *cobra.Command {
 these everything. A block stays, which unblock ends. It does no harm if nothing
 is assigned.
 
-With --all it does so for a whole domain, without asking. --dry-run shows
+With --all it does so for a whole domain, and wants --yes. --dry-run shows
 beforehand what would end. Blocks end too with --blocks.
 ` + inForce,
 		Example: `  ratelimitd unassign --domain api tenant=acme --reason "contract ended"
@@ -61,6 +61,7 @@ beforehand what would end. Blocks end too with --blocks.
 	fs.BoolVar(&c.unlimited, "unlimited", false, "end the freedom from limits")
 	fs.BoolVar(&c.temporary, "temporary", false, "end all that has an end")
 	fs.BoolVar(&c.all, "all", false, "for everything assigned in the domain")
+	fs.BoolVar(&c.yes, "yes", false, "with --all: do it")
 	fs.BoolVar(&c.blocks, "blocks", false, "with --all: end blocks too")
 	fs.BoolVar(&c.dryRun, "dry-run", false, "say what would end, and change nothing")
 	bindReason(cmd, &c.reason)
@@ -74,6 +75,8 @@ func (c *unassigning) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case c.all && len(args) > 0:
 		return fmt.Errorf("found the argument %q beside --all; allowed: one of the two", args[0])
+	case c.all && !c.yes && !c.dryRun:
+		return errors.New("found --all, which ends everything assigned in the domain; allowed: --dry-run, which shows what would end, or --yes")
 	case c.blocks && !c.all:
 		return errors.New("found --blocks without --all; allowed: both, or unblock")
 	}
