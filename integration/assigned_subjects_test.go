@@ -88,7 +88,7 @@ func (s *oddSteering) pasted(decisions string) {
 	s.shows(s.run("", "top"), word)
 	s.shows(s.run("", "explain", "--domain", "api", oddSubject), "─ "+word+": denied")
 	s.shows(s.run("", "inspect", "--domain", "api", oddSubject), word)
-	s.shows(s.run("", "query", "--address", s.d.grpc, "--domain", "api", "--peek", "user=other", "user=a\\\x1b"), `user=a\u{1b}  `)
+	s.shows(s.run("", "take", "--address", s.d.grpc, "--domain", "api", "--peek", "user=other", "user=a\\\x1b"), `user=a\u{1b}  `)
 	var text []byte
 	asynctest.Eventually(t, "the log has all", func() (hasAll bool) {
 		var err error

@@ -25,7 +25,7 @@ descriptors:
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"demo", "serve", "check", "query", "health", "daemons", "version", "completion",
+	for _, name := range []string{"demo", "serve", "check", "take", "health", "daemons", "version", "completion",
 		"settle", "release", "explain", "inspect", "assign", "unassign", "block", "unblock", "assignments", "reset", "audit", "top", "replay"} {
 		t.Run(name, func(t *testing.T) {
 			out, _, code := command(t, name, "--help")
@@ -71,14 +71,14 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"a command behind another", "daemons chekc", `Usage: ratelimitd daemons [flags]; did you mean ratelimitd check?`},
 		{"an argument for a shell", "completion bash x", `found the argument "x"; allowed: flags alone. Usage: ratelimitd completion bash`},
 		{"an argument", "serve limits", `found the argument "limits"; allowed: flags alone. Usage: ratelimitd serve [flags]`},
-		{"a negative cost", "query --domain d --cost -1 a=b", `flag --cost: found "-1"; allowed: ` + cost},
-		{"no cost", "query --domain d --cost 0 a=b", `flag --cost: found "0"; allowed: ` + cost},
-		{"a high cost", "query --domain d --cost 4503599627370497 a=b", `flag --cost: found "4503599627370497"; allowed: ` + cost},
-		{"a cost that is no number", "query --domain d --cost 1x a=b", `flag --cost: found "1x"; allowed: ` + cost},
-		{"a count that is no number", "query --domain d --count= a=b", `flag --count: found ""; allowed: a whole number from 1 to 2147483647`},
-		{"a time without a unit", "query --domain d --timeout 5 a=b", `flag --timeout: found "5"; allowed: ` + wait},
+		{"a negative cost", "take --domain d --cost -1 a=b", `flag --cost: found "-1"; allowed: ` + cost},
+		{"no cost", "take --domain d --cost 0 a=b", `flag --cost: found "0"; allowed: ` + cost},
+		{"a high cost", "take --domain d --cost 4503599627370497 a=b", `flag --cost: found "4503599627370497"; allowed: ` + cost},
+		{"a cost that is no number", "take --domain d --cost 1x a=b", `flag --cost: found "1x"; allowed: ` + cost},
+		{"a count that is no number", "take --domain d --count= a=b", `flag --count: found ""; allowed: a whole number from 1 to 2147483647`},
+		{"a time without a unit", "take --domain d --timeout 5 a=b", `flag --timeout: found "5"; allowed: ` + wait},
 		{"no time", "health --timeout 0s", `flag --timeout: found "0s"; allowed: ` + wait},
-		{"neither yes nor no", "query --domain d --json=maybe a=b", `flag --json: found "maybe"; allowed: true or false`},
+		{"neither yes nor no", "take --domain d --json=maybe a=b", `flag --json: found "maybe"; allowed: true or false`},
 		{"neither, in check", "check --lenient=x limits", `flag --lenient: found "x"; allowed: true or false`},
 		{"two that exclude each other", "block --domain d --for 1h --until 2026-12-31 a=b", "found --for beside --until; allowed: one of them"},
 		{"no domain", "explain a=b", "found no --domain; ratelimitd explain needs it. Usage: ratelimitd explain --domain D"},
@@ -86,7 +86,7 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 		{"nothing to assign", "assign --domain d a=b", "found none of --plan, --limit, --starts, --time-zone and --unlimited; allowed: one or more of them"},
 		{"too many arguments", "audit --domain d a=b c=d", "found 2 arguments; allowed: at most 1. Usage: ratelimitd audit"},
 		{"a URL", "explain --domain d --admin-address http://127.0.0.1:6070 a=b", `flag --admin-address: found "http://127.0.0.1:6070"; allowed: host:port, such as 127.0.0.1:6070`},
-		{"no port", "query --domain d --address localhost a=b", `flag --address: found "localhost"; allowed: host:port, such as 127.0.0.1:8081`},
+		{"no port", "take --domain d --address localhost a=b", `flag --address: found "localhost"; allowed: host:port, such as 127.0.0.1:8081`},
 		{"a setting", "serve --redis-hash-tags x", "flag --redis-hash-tags: found "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,26 +99,26 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 	}
 }
 
-func TestQueryShowsDecisions(t *testing.T) {
+func TestTakeShowsDecisions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "api.yaml", limitsOf3)
 	d := start(t, "--limits-path", dir)
 
-	out, stderr, code := command(t, "query", "--address", d.grpc, "--domain", "api", "user=alice")
+	out, stderr, code := command(t, "take", "--address", d.grpc, "--domain", "api", "user=alice")
 	if want := regexp.MustCompile(`^allowed  user=alice  per-user: 2 left; 3 requests a year; full again in \d+d( \d+h)?\n$`); code != 0 || !want.MatchString(out) {
-		t.Errorf("the first query exits with %d: %q %q", code, out, stderr)
+		t.Errorf("the first take exits with %d: %q %q", code, out, stderr)
 	}
-	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--peek", "--count", "4", "user=alice")
+	out, _, code = command(t, "take", "--address", d.grpc, "--domain", "api", "--peek", "--count", "4", "user=alice")
 	if code != 0 || strings.Count(out, "per-user: 2 left;") != 4 {
 		t.Errorf("four peeks exit with %d:\n%s", code, out)
 	}
-	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--cost", "2", "--json", "user=alice")
-	if m := decodeJSON(t, out); code != 0 || m["allowed"] != true || !strings.Contains(out, `"descriptorIndex":0,"name":"per-user"`) || !strings.Contains(out, `"remaining":0`) {
-		t.Errorf("the second query exits with %d: %q", code, out)
+	out, _, code = command(t, "take", "--address", d.grpc, "--domain", "api", "--cost", "2", "--json", "user=alice")
+	if m := decodeJSON(t, out); code != 0 || m["allowed"] != true || !strings.Contains(out, `"descriptor_index":0,"name":"per-user"`) || !strings.Contains(out, `"remaining":0`) {
+		t.Errorf("the second take exits with %d: %q", code, out)
 	}
-	// The fields are those of the HTTP API.
-	printed, _, _ := command(t, "query", "--address", d.grpc, "--domain", "api", "--peek", "--json", "user=alice")
+	// The fields are those of the HTTP API, spelt as in all other commands.
+	printed, _, _ := command(t, "take", "--address", d.grpc, "--domain", "api", "--peek", "--json", "user=alice")
 	served, err := http.Post("http://"+d.http+"/v1/take", "application/json", strings.NewReader(`{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"alice"}],"cost":0}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -128,19 +128,20 @@ func TestQueryShowsDecisions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fieldsOf(decodeJSON(t, printed)), fieldsOf(decodeJSON(t, string(body))); got != want {
-		t.Errorf("query --json has the fields %s; over HTTP they are %s", got, want)
+	joined := strings.ReplaceAll(fieldsOf(decodeJSON(t, printed)), "_", "")
+	if want := strings.ToLower(fieldsOf(decodeJSON(t, string(body)))); joined != want {
+		t.Errorf("take --json has the fields %s; over HTTP they are %s", joined, want)
 	}
-	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "user=alice", "user=bob,plan=free")
+	out, _, code = command(t, "take", "--address", d.grpc, "--domain", "api", "user=alice", "user=bob,plan=free")
 	if code != 3 || !strings.Contains(out, "denied   user=alice          per-user: 0 left") ||
 		!strings.Contains(out, "allowed  user=bob,plan=free  no limit applies\n") ||
 		!strings.Contains(out, "\nDENIED   the request as a whole; try again in ") ||
 		!strings.HasSuffix(out, "\nwhy: ratelimitd explain --domain api user=alice user=bob,plan=free\n") {
-		t.Errorf("a query over the limit exits with %d:\n%s", code, out)
+		t.Errorf("a take over the limit exits with %d:\n%s", code, out)
 	}
-	out, _, code = command(t, "query", "--address", d.grpc, "--domain", "api", "--count", "4", `user=a\,b\=c`)
+	out, _, code = command(t, "take", "--address", d.grpc, "--domain", "api", "--count", "4", `user=a\,b\=c`)
 	if code != 3 || strings.Count(out, "allowed") != 3 || strings.Count(out, "denied") != 1 || !strings.Contains(out, `--domain api 'user=a\,b\=c'`) {
-		t.Errorf("four queries of a limit of 3 exit with %d:\n%s", code, out)
+		t.Errorf("four takes of a limit of 3 exit with %d:\n%s", code, out)
 	}
 	for _, tc := range []struct {
 		args []string
@@ -149,12 +150,12 @@ func TestQueryShowsDecisions(t *testing.T) {
 		{[]string{"--address", d.grpc, "--domain", "api", "alice"}, `ratelimitd: found "alice"; allowed: KEY=VALUE`},
 		{[]string{"--address", d.grpc, "--domain", "", "user=alice"}, "answers InvalidArgument: domain is empty"},
 		{[]string{"--address", "127.0.0.1:1", "--domain", "api", "user=alice"}, "start a daemon there (ratelimitd serve --limits-path FOLDER), or say where one listens: with --address"},
-		{[]string{"--address", d.grpc, "user=alice"}, "found no --domain; ratelimitd query needs it. Usage: ratelimitd query --domain D KEY=VALUE"},
+		{[]string{"--address", d.grpc, "user=alice"}, "found no --domain; ratelimitd take needs it. Usage: ratelimitd take --domain D KEY=VALUE"},
 		{[]string{"--address", d.grpc, "--domain", "api", "--tls", "user=alice"}, "cannot be reached"},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
-			if _, stderr, code := command(t, append([]string{"query"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {
-				t.Errorf("query %v exits with %d: %q, want %q", tc.args, code, stderr, tc.want)
+			if _, stderr, code := command(t, append([]string{"take"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {
+				t.Errorf("take %v exits with %d: %q, want %q", tc.args, code, stderr, tc.want)
 			}
 		})
 	}
@@ -189,7 +190,7 @@ func TestADenialNamesACommandThatExplainsIt(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", "../deploy/limits")
 	env := []string{"RATELIMITD_GRPC_ADDRESS=" + d.grpc, "RATELIMITD_ADMIN_ADDRESS=" + d.admin}
-	out, _, code := commandEnv(t, env, "query", "--domain", "api", "--count", "11", "user=alice")
+	out, _, code := commandEnv(t, env, "take", "--domain", "api", "--count", "11", "user=alice")
 	_, why, found := strings.Cut(out, "\nwhy: ratelimitd ")
 	if why, _, _ = strings.Cut(why, "\n"); code != 3 || !found {
 		t.Fatalf("11 of 10 requests exit with %d: %s", code, out)

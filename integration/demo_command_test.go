@@ -119,7 +119,7 @@ func TestDemoKeepsItsFolder(t *testing.T) {
 	_, address, _ := strings.Cut(printed, "gRPC on ")
 	address, _, _ = strings.Cut(address, ",")
 	asynctest.Eventually(t, "an edited file is in force", func() bool {
-		out, _, _ := command(t, "query", "--address", address, "--domain", "api", "--peek", "user=erin")
+		out, _, _ := command(t, "take", "--address", address, "--domain", "api", "--peek", "user=erin")
 		return strings.Contains(out, "3 at once")
 	})
 	d.stop(syscall.SIGTERM)
@@ -157,7 +157,7 @@ func TestDemoFindsFreePorts(t *testing.T) {
 			t.Errorf("the demo does not say %q:\n%s", want, printed)
 		}
 	}
-	if !regexp.MustCompile(`ratelimitd query --address 127\.0\.0\.1:\d+ --domain api`).MatchString(printed) {
+	if !regexp.MustCompile(`ratelimitd take --address 127\.0\.0\.1:\d+ --domain api`).MatchString(printed) {
 		t.Errorf("the demo's commands do not say which port:\n%s", printed)
 	}
 }

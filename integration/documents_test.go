@@ -126,7 +126,7 @@ func TestDocumentedReservationIsSettled(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--limits-path", "../deploy/llm/limits.yaml")
 	var got strings.Builder
-	for line := range strings.Lines(blockFrom(t, "docs/tokens.md", "console", "$ ratelimitd query ")) {
+	for line := range strings.Lines(blockFrom(t, "docs/tokens.md", "console", "$ ratelimitd take ")) {
 		cmd := exec.Command("sh", "-c", strings.TrimPrefix(line, "$ "))
 		cmd.Env = append(cleanEnv(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "RATELIMITD_GRPC_ADDRESS="+d.grpc, "RATELIMITD_ADMIN_ADDRESS="+d.admin)
 		out, err := cmd.CombinedOutput()

@@ -225,7 +225,7 @@ func TestEnvoyEnvironmentNamesSockets(t *testing.T) {
 		t.Errorf("gRPC is at %s", d.grpc)
 	}
 	d.wantLimit(3)
-	for _, args := range [][]string{{"health"}, {"query", "--domain", "api", "user=b"}} {
+	for _, args := range [][]string{{"health"}, {"take", "--domain", "api", "user=b"}} {
 		t.Run(args[0], func(t *testing.T) {
 			if out, err := asEnvoy(t, env, args...).CombinedOutput(); err != nil {
 				t.Errorf("at the socket: %v %s", err, out)

@@ -93,7 +93,7 @@ func TestImageBuildsAndServes(t *testing.T) {
 			t.Errorf("a process (pid, uid) runs as %v, want the user 65532", fields)
 		}
 	}
-	if out, code := docker(t, "", "exec", container, inside, "query", "--domain", "api", "--count", "100", "user=alice"); code != 3 || !strings.HasPrefix(out, "allowed") {
+	if out, code := docker(t, "", "exec", container, inside, "take", "--domain", "api", "--count", "100", "user=alice"); code != 3 || !strings.HasPrefix(out, "allowed") {
 		t.Errorf("100 requests on a limit of 10: exit %d: %s", code, out)
 	}
 	asynctest.Eventually(t, "the engine calls it healthy", func() bool {

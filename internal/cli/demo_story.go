@@ -118,7 +118,7 @@ func (s story) printNext(at daemon.Addresses) {
 	}
 	body := fmt.Sprintf(`{"domain": "%s", "descriptors": [{"entries": [{"key": "user", "value": "dave"}]}]}`, domain)
 	s.printf("\nServing until Ctrl-C. In another terminal, ask as Carol on the command line and as Dave over HTTP:\n\n")
-	s.printf("  %s query%s --domain %s --count 12 %s\n", program, toGRPC, domain, next)
+	s.printf("  %s take%s --domain %s --count 12 %s\n", program, toGRPC, domain, next)
 	if at.HTTP != "" {
 		s.printf("  curl -i http://%s/json -d '%s'\n", at.HTTP, body)
 	}
@@ -128,7 +128,7 @@ func (s story) printNext(at daemon.Addresses) {
 		s.printf("  %s explain%s --domain %s %s\n", program, toAdmin, domain, subject)
 		s.printf("  %s top%s %s\n", program, toAdmin, domain)
 		s.printf("  %s assign%s --domain %s tenant=acme --plan pro\n", program, toAdmin, domain)
-		s.printf("  %s query%s --domain %s tenant=acme\n", program, toGRPC, domain)
+		s.printf("  %s take%s --domain %s tenant=acme\n", program, toGRPC, domain)
 		s.printf("  curl http://%s/rlconfig\n", at.Admin)
 	}
 	s.printf("\nEdit the limits while it serves: they are in force within a second.\n\n")

@@ -35,9 +35,13 @@ func TestSteeringAsDocumented(t *testing.T) {
 	}
 	clitest.StartDaemon(t, clitest.Blocks(t, page, "yaml")[0], "tokens.yaml")
 	t.Setenv(dial.TokenVariable, strings.TrimSpace(token))
+	// What reset forgets.
+	if _, stderr, code := clitest.Run(t, "", "ratelimitd", "take", "--domain", "api", "tenant=acme"); code != 0 {
+		t.Fatalf("take exits with %d: %s", code, stderr)
+	}
 	want := []string{
 		"created    tenant=acme of api: plan pro, contract 4711\n",
-		"allowed  tenant=acme  month: 999,999 left; 1,000,000 requests a calendar month in UTC, next reset 1 ",
+		"allows: 999,999 of 1,000,000 left",
 		"deleted    tenant=acme of api: nothing assigned\n           before: plan pro, contract 4711\n",
 		"created    tenant=acme of api: plan pro, 5,000,000 a month, contract 4712\n",
 		"replaced   tenant=acme of api: plan pro, 5,000,000 a month, contract 4712; until to",
@@ -151,24 +155,24 @@ descriptors:
 		{"assign --domain api tenant=a --plan pro --dry-run", "", 0, "would be created    tenant=a of api: plan pro\n"},
 		{"assignments", "", 0, "nothing is assigned\n"},
 		{"assign --domain api tenant=a --plan pro", "", 0, "created    tenant=a of api: plan pro\n"},
-		{"query --domain api --cost 5 tenant=a", "", 0, "allowed  tenant=a  month: 0 left; 5 at once, then one every 6d; full again in 30d\n"},
-		{"query --domain api --peek tenant=a", "", cmdline.ExitDenied, "denied   tenant=a  month: 0 left; 5 at once, then one every 6d; try again in 6d; full again in 30d\n"},
+		{"take --domain api --cost 5 tenant=a", "", 0, "allowed  tenant=a  month: 0 left; 5 at once, then one every 6d; full again in 30d\n"},
+		{"take --domain api --peek tenant=a", "", cmdline.ExitDenied, "denied   tenant=a  month: 0 left; 5 at once, then one every 6d; try again in 6d; full again in 30d\n"},
 		{"explain --domain api tenant=a", "", 0, "It would be denied: "},
 		{"reset --domain api tenant=a", "", 0, "reset  tenant=a of api: month\n"},
-		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 5 left;"},
+		{"take --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 5 left;"},
 		{"unblock --domain api tenant=a", "", 0, "unchanged  tenant=a of api: plan pro\n"},
 		{"block --domain api tenant=a --for 1h", "", 0, "replaced   tenant=a of api: plan pro; until "},
-		{"query --domain api --peek tenant=a", "", cmdline.ExitDenied, ""},
+		{"take --domain api --peek tenant=a", "", cmdline.ExitDenied, ""},
 		{"assign --from -", "domain,entries,plan\napi,tenant=a,free\n", 0, "1 row: 0 created, 1 replaced, 0 unchanged\n"},
-		{"query --domain api --peek tenant=a", "", cmdline.ExitDenied, "denied   tenant=a  blocked: denies all; try again in "},
+		{"take --domain api --peek tenant=a", "", cmdline.ExitDenied, "denied   tenant=a  blocked: denies all; try again in "},
 		{"unblock --domain api tenant=a", "", 0, "replaced   tenant=a of api: plan free\n           before: plan free; until "},
-		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 2 left;"},
+		{"take --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 2 left;"},
 		{"assign --domain api tenant=a --limit month=4 --until 2254-12-31", "", 0, "replaced   tenant=a of api: plan free; until 2254-12-31 4 a month\n"},
 		{"assign --domain api tenant=a --limit month=4 --until 2254-12-31", "", 0, "unchanged  tenant=a of api: plan free; until 2254-12-31 4 a month\n"},
 		{"assign --domain api tenant=a --limit mnth=4", "", cmdline.ExitError, "refused    tenant=a of api: numbers: found the limit \"mnth\", which the rule tenant (plan free) does not have (\"month\"?); allowed: \"month\"\n"},
-		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 4 left;"},
+		{"take --domain api --peek tenant=a", "", 0, "allowed  tenant=a  month: 4 left;"},
 		{"assign --domain api tenant=a --unlimited --for 1h", "", 0, "replaced   tenant=a of api: plan free; until 2254-12-31 4 a month; until "},
-		{"query --domain api --peek tenant=a", "", 0, "allowed  tenant=a  no limit applies\n"},
+		{"take --domain api --peek tenant=a", "", 0, "allowed  tenant=a  no limit applies\n"},
 		{"unassign --domain api tenant=a --unlimited", "", 0, "replaced   tenant=a of api: plan free; until 2254-12-31 4 a month\n"},
 		{"unassign --domain api tenant=a --limit mnth", "", 0, "unchanged  tenant=a of api: plan free; until 2254-12-31 4 a month\n"},
 		{"assign --domain api tenant=a --plan free --only", "", 0, "unchanged  tenant=a of api: plan free; until 2254-12-31 4 a month\n"},

@@ -57,7 +57,7 @@ func ownCommand(version string) *cobra.Command {
 keeps their state in memory or in Redis, and answers Envoy's rate-limit RPC.`,
 		Example: `  ratelimitd demo
   ratelimitd serve --limits-path deploy/limits
-  ratelimitd query --domain api user=alice`,
+  ratelimitd take --domain api user=alice`,
 	}
 	addAll(root, version, loading{ask: dial.OwnSettings, withFlags: ownSettings}, serveCommand(version), filecmd.CheckCommand())
 	return root
@@ -80,7 +80,7 @@ func addAll(root *cobra.Command, version string, load loading, serve, check *cob
 		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
 	)
 	addCommands(root, groupServe, demoCommand(version), serve, check, filecmd.ReplayCommand(version), ask.HealthCommand(load.ask), ask.DaemonsCommand(load.withFlags), filecmd.TokenCommand())
-	addCommands(root, groupLook, ask.QueryCommand(load.ask), ask.SettleCommand(load.ask), ask.ReleaseCommand(load.ask), ask.ExplainCommand(load.ask), ask.InspectCommand(load.ask),
+	addCommands(root, groupLook, ask.TakeCommand(load.ask), ask.SettleCommand(load.ask), ask.ReleaseCommand(load.ask), ask.ExplainCommand(load.ask), ask.InspectCommand(load.ask),
 		ask.TopCommand(load.ask), ask.AssignmentsCommand(load.ask), ask.AuditCommand(load.ask))
 	addCommands(root, groupSteer, steer.Commands(load.ask)...)
 	root.AddCommand(versionCommand(version))

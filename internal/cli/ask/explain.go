@@ -22,7 +22,7 @@ func ExplainCommand(load dial.Loader) *cobra.Command {
 		Short: "Say what a request would get, and why",
 		Long: `Says what a request would get and why: which rule each descriptor matches, or
 where it leaves the limits, which plan and assignments hold, and what is left of
-each limit. The arguments are those of query. It takes nothing. With --id it
+each limit. The arguments are those of take. It takes nothing. With --id it
 also says what takes with this id have charged.`,
 		Example: `  ratelimitd explain --domain api user=alice
   ratelimitd explain --domain tenants plan=free,tenant=acme tenant=acme,user=bob`,

@@ -32,7 +32,7 @@ func SettleCommand(load dial.Loader) *cobra.Command {
 		Short: "Say what a request that was named has used",
 		Long: `Makes what requests with this id have charged the cost that was used: less goes
 back as far as it still counts, more is charged in full, 0 gives all back. The
-arguments are the descriptors of the request (query --id) that it is said of.
+arguments are the descriptors of the request (take --id) that it is said of.
 
 The last settlement counts, so it may be repeated. Exits with 1 if nothing was
 settled of a descriptor, since nothing is known of the id there: nothing was

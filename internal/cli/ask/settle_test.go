@@ -52,11 +52,11 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 `
 
-// What people say with query --id, settle, and inspect --id, and what they see.
+// What people say with take --id, settle, and inspect --id, and what they see.
 func TestReservationsAreSettled(t *testing.T) {
 	runSteps(t, reservedLimits, []step{
 		// Somebody tries it out: what is reserved, by whom, how to go on.
-		{args: "query --domain llm --cost 4000 --id req-1 --settle-within 2h user=alice", out: []string{
+		{args: "take --domain llm --cost 4000 --id req-1 --settle-within 2h user=alice", out: []string{
 			"allowed  user=alice  hour: 6,000 left;", "\nthen: ratelimitd settle --domain llm --id req-1 user=alice --cost USED\n",
 		}},
 		{args: "inspect --domain llm --id req-1 user=alice", out: []string{"the id req-1 has charged 4,000, by 1 take; it can be settled for 2h\n"}},
@@ -68,7 +68,7 @@ func TestReservationsAreSettled(t *testing.T) {
 		{args: "settle --domain llm --id req-1 --cost 0 user=alice", out: []string{"settled  user=alice  hour: 5,000 went back; 10,000 left"}},
 		{args: "explain --domain llm --id req-1 user=alice", out: []string{"It would pass", "the id req-1 has charged 0, by 1 take; it can be settled for 2h\n"}},
 		// A take that was repeated, and several limits and descriptors at once.
-		{args: "query --domain llm --cost 100 --count 2 --id req-2 user=alice team=red", out: []string{"then: ratelimitd settle --domain llm --id req-2 user=alice team=red --cost USED\n"}},
+		{args: "take --domain llm --cost 100 --count 2 --id req-2 user=alice team=red", out: []string{"then: ratelimitd settle --domain llm --id req-2 user=alice team=red --cost USED\n"}},
 		{args: "settle --domain llm --id req-2 --cost 50 user=alice team=red", out: []string{
 			"settled  user=alice  hour: 150 went back; 9,950 left;", "; 2 takes have this id\n", "settled  team=red    month: 150 went back;", "settled  team=red    year: 150 went back;",
 		}},
@@ -83,7 +83,7 @@ func TestReservationsAreSettled(t *testing.T) {
 func TestWrongSettlementsSayWhy(t *testing.T) {
 	const nothing = "nothing is known of this id; nothing has changed\n"
 	runSteps(t, reservedLimits, []step{
-		{args: "query --domain llm --cost 400 --id req-1 user=alice"},
+		{args: "take --domain llm --cost 400 --id req-1 user=alice"},
 		{args: "settle --domain llm --id req-1 user=alice", code: cmdline.ExitError, err: "found no --cost; ratelimitd settle needs it."},
 		{args: "settle --domain llm --cost 5 user=alice", code: cmdline.ExitError, err: "found no --id; ratelimitd settle needs it."},
 		{args: "settle --domain llm --id req-1 --cost -5 user=alice", code: cmdline.ExitError, err: `flag --cost: found "-5"; allowed: a whole number from 0 to 4503599627370496`},
@@ -99,16 +99,16 @@ func TestWrongSettlementsSayWhy(t *testing.T) {
 		{args: "settle --domain llm --id req-1 --cost 5 usr=alice", code: cmdline.ExitError, out: []string{"unknown  usr=alice  no limit applies; nothing has changed\n"}},
 		{args: "settle --json --domain llm --id req-7 --cost 5 user=alice", code: cmdline.ExitError, out: []string{`{"settled":false,`}},
 		// A denied take has reserved nothing.
-		{args: "query --domain llm --cost 10001 --id req-9 user=alice", code: cmdline.ExitDenied, out: []string{"denied   user=alice"}},
+		{args: "take --domain llm --cost 10001 --id req-9 user=alice", code: cmdline.ExitDenied, out: []string{"denied   user=alice"}},
 		{args: "settle --domain llm --id req-9 --cost 5 user=alice", code: cmdline.ExitError, out: []string{"unknown  user=alice  hour: " + nothing}},
 		// Flags that do not go together.
-		{args: "query --domain llm --peek --id req-1 user=alice", code: cmdline.ExitError, err: "found --id beside --peek; allowed: one of them"},
-		{args: "query --domain llm --settle-within 5m user=alice", code: cmdline.ExitError, err: "flag --settle-within: found 5m0s without --id; allowed: beside the id by which the request is settled"},
-		{args: "query --domain llm --id req-1 --settle-within 25h user=alice", code: cmdline.ExitError, err: `flag --settle-within: found "25h"; allowed: 1us to 24h with a unit, such as 90s or 2h`},
-		{args: `query --domain llm --id "" user=alice`, code: cmdline.ExitError, err: `flag --id: found ""; allowed: 1 to 64 bytes, such as a UUID`},
+		{args: "take --domain llm --peek --id req-1 user=alice", code: cmdline.ExitError, err: "found --id beside --peek; allowed: one of them"},
+		{args: "take --domain llm --settle-within 5m user=alice", code: cmdline.ExitError, err: "flag --settle-within: found 5m0s without --id; allowed: beside the id by which the request is settled"},
+		{args: "take --domain llm --id req-1 --settle-within 25h user=alice", code: cmdline.ExitError, err: `flag --settle-within: found "25h"; allowed: 1us to 24h with a unit, such as 90s or 2h`},
+		{args: `take --domain llm --id "" user=alice`, code: cmdline.ExitError, err: `flag --id: found ""; allowed: 1 to 64 bytes, such as a UUID`},
 		{args: "inspect --domain llm --caller shop user=alice", code: cmdline.ExitError, err: "found --caller without --id; allowed: beside the id of the caller's take"},
 		{args: "inspect --domain llm --id req-1 --caller shop user=alice", out: []string{"nothing is known of the id req-1"}},
-		{args: "query --domain llm --id req-5 free=x", out: []string{"allowed  free=x  no limit applies\n"}},
+		{args: "take --domain llm --id req-5 free=x", out: []string{"allowed  free=x  no limit applies\n"}},
 	})
 }
 
@@ -124,7 +124,7 @@ descriptors:
 // What people say with release, and get wrong, and what they see.
 func TestSlotsAreReleased(t *testing.T) {
 	runSteps(t, heldLimits, []step{
-		{args: "query --domain api worker=pool,job=1 worker=pool,job=2", out: []string{"jobs: 1 left; 3 in flight, each free after 1h of silence; held for 1h"}},
+		{args: "take --domain api worker=pool,job=1 worker=pool,job=2", out: []string{"jobs: 1 left; 3 in flight, each free after 1h of silence; held for 1h"}},
 		{args: "release --domain api worker=pool,job=1", out: []string{"released  worker=pool,job=1  jobs: 2 left\n"}},
 		// It comes twice, or for one of two who holds nothing.
 		{args: "release --domain api worker=pool,job=1", code: cmdline.ExitError, out: []string{"nothing  worker=pool,job=1  jobs: it held no slot; 2 left\n"}},

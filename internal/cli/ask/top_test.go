@@ -25,12 +25,12 @@ func TestTopAsDocumented(t *testing.T) {
 	clitest.StartDaemon(t, clitest.Blocks(t, "../../../docs/steer.md", "yaml")[0], tokens)
 	t.Setenv(dial.TokenVariable, "secret")
 	for subject, times := range map[string]int{"tenant=mallory": 3, "tenant=acme": 2} {
-		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "query", "--domain", "api", "--cost", "1000000", "--count", fmt.Sprint(times), subject); code != cmdline.ExitDenied {
-			t.Fatalf("query exits with %d: %s", code, stderr)
+		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "take", "--domain", "api", "--cost", "1000000", "--count", fmt.Sprint(times), subject); code != cmdline.ExitDenied {
+			t.Fatalf("take exits with %d: %s", code, stderr)
 		}
 	}
-	if _, stderr, code := clitest.Run(t, "", "ratelimitd", "query", "--domain", "api", "--cost", "2", "tenant=acme"); code != 0 {
-		t.Fatalf("query exits with %d: %s", code, stderr)
+	if _, stderr, code := clitest.Run(t, "", "ratelimitd", "take", "--domain", "api", "--cost", "2", "tenant=acme"); code != 0 {
+		t.Fatalf("take exits with %d: %s", code, stderr)
 	}
 	const head = "COUNT  ERROR  SHARE   DOMAIN  RULE                SUBJECT\n"
 	denied := "COUNT  ERROR  SHARE  DOMAIN  RULE                SUBJECT\n" +
@@ -136,8 +136,8 @@ func TestTopSubjectsArePasted(t *testing.T) {
 	for _, value := range []string{"a", "a,b", `it's "x"`, "$(id);\x1b[2J\u202e", `\`} {
 		subject := assigntext.FormatEntries([]*ratelimitv1.Entry{{Key: "user", Value: value}})
 		sent[subject] = true
-		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "query", "--domain", "d", subject); code != cmdline.ExitDenied {
-			t.Fatalf("query of %q exits with %d: %s", subject, code, stderr)
+		if _, stderr, code := clitest.Run(t, "", "ratelimitd", "take", "--domain", "d", subject); code != cmdline.ExitDenied {
+			t.Fatalf("take of %q exits with %d: %s", subject, code, stderr)
 		}
 	}
 	out, stderr, code := clitest.Run(t, "", "ratelimitd", "top")

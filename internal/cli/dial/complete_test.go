@@ -25,13 +25,13 @@ func TestCompletionAsksTheDaemon(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{[]string{"query", "--domain", ""}, "api\nlogin\n:4\n"},
-		{[]string{"query", "--domain", "l"}, "login\n:4\n"},
-		{[]string{"query", "--domain", "api", ""}, "tenant=\nuser=\n:6\n"},
+		{[]string{"take", "--domain", ""}, "api\nlogin\n:4\n"},
+		{[]string{"take", "--domain", "l"}, "login\n:4\n"},
+		{[]string{"take", "--domain", "api", ""}, "tenant=\nuser=\n:6\n"},
 		{[]string{"assign", "--domain", "api", "te"}, "tenant=\n:6\n"},
 		{[]string{"block", "--domain", "api", "tenant=a", "--until", ""}, ":4\n"},
 		{[]string{"block", "--domain", "api", "tenant=a", "--reason", ""}, ":4\n"},
-		{[]string{"query", "--domain", "api", "user=a"}, ":4\n"},
+		{[]string{"take", "--domain", "api", "user=a"}, ":4\n"},
 	} {
 		t.Setenv("RATELIMITD_ADMIN_ADDRESS", f.Address)
 		words := append([]string{"ratelimitd", "__complete"}, c.words...)

@@ -23,7 +23,7 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-type query struct {
+type taking struct {
 	caller
 	cost  int64
 	peek  bool
@@ -33,81 +33,82 @@ type query struct {
 	settleWithin time.Duration
 }
 
-// QueryCommand asks the daemon with the settings that load returns, or the one that its
+// TakeCommand takes from limits, as callers do. It asks the daemon with the settings that load returns, or the one that its
 // flags name.
-func QueryCommand(load dial.Loader) *cobra.Command {
-	q := query{caller: newCaller(load), cost: 1, count: 1}
+func TakeCommand(load dial.Loader) *cobra.Command {
+	t := taking{caller: newCaller(load), cost: 1, count: 1}
 	cmd := &cobra.Command{
-		Use:   "query --domain D KEY=VALUE[,KEY=VALUE]...",
-		Short: "Ask a running daemon for decisions",
-		Long: `Asks a running daemon, as its callers do, and prints what each limit says. Each
-argument is one descriptor: its entries, separated by commas. A backslash makes
-the next character part of a key or value, except in \u{1b}, which is U+001B.
+		Use:   "take --domain D KEY=VALUE[,KEY=VALUE]...",
+		Short: "Take from limits, as a caller does",
+		Long: `Takes from limits, as callers of a running daemon do, and prints what each limit
+says. What is allowed is charged, so to look at a customer use explain, inspect
+or --peek, which take nothing. Each argument is one descriptor: its entries,
+separated by commas. A backslash makes the next character part of a key or
+value, except in \u{1b}, which is U+001B.
 
-These are real requests: what is allowed is charged, unless --peek only asks
-what would be. With --id they reserve: settle says afterwards what was used.
+With --id it reserves: settle says afterwards what was used.
 Exits with 0 when all were allowed, with 3 when one was denied, and with 1 on an
 error.`,
-		Example: `  ratelimitd query --domain api user=alice
-  ratelimitd query --domain api --peek user=alice
-  ratelimitd query --domain api --count 12 user=alice,route=/search plan=free
-  ratelimitd query --domain batch --cost 50 --json job=report
-  ratelimitd query --domain llm --cost 4000 --id req-1 user=alice`,
+		Example: `  ratelimitd take --domain api user=alice
+  ratelimitd take --domain api --peek user=alice
+  ratelimitd take --domain api --count 12 user=alice,route=/search plan=free
+  ratelimitd take --domain batch --cost 50 --json job=report
+  ratelimitd take --domain llm --cost 4000 --id req-1 user=alice`,
 		Args:              cmdline.AtLeastOne("a descriptor, such as user=alice"),
 		ValidArgsFunction: dial.CompleteEntries(load),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("settle-within") && q.id == "" {
-				return fmt.Errorf("flag --settle-within: found %s without --id; allowed: beside the id by which the request is settled", q.settleWithin)
+			if cmd.Flags().Changed("settle-within") && t.id == "" {
+				return fmt.Errorf("flag --settle-within: found %s without --id; allowed: beside the id by which the request is settled", t.settleWithin)
 			}
-			q.program = cmd.Root().Name()
-			return q.run(cmd.Context(), cmd.OutOrStdout(), args)
+			t.program = cmd.Root().Name()
+			return t.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
-	q.bind(cmd, load, "each answer")
+	t.bind(cmd, load, "each answer")
 	fs := cmd.Flags()
-	fs.Var(cmdline.Number(&q.cost, 1, bucket.MaxRequests), "cost", "what each request takes")
-	fs.BoolVar(&q.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
-	fs.Var(cmdline.Number(&q.count, 1, math.MaxInt32), "count", "how often to ask")
-	bindID(fs, &q.id, "name the request, so that settle can say what it used")
-	fs.Var(settleWithin(&q.settleWithin), "settle-within", "how long it can be settled (default: 1h, or less where the daemon says so)")
+	fs.Var(cmdline.Number(&t.cost, 1, bucket.MaxRequests), "cost", "what each request takes")
+	fs.BoolVar(&t.peek, "peek", false, "take nothing, and say what a cost of 1 would get")
+	fs.Var(cmdline.Number(&t.count, 1, math.MaxInt32), "count", "how often to ask")
+	bindID(fs, &t.id, "name the request, so that settle can say what it used")
+	fs.Var(settleWithin(&t.settleWithin), "settle-within", "how long it can be settled (default: 1h, or less where the daemon says so)")
 	cmd.MarkFlagsMutuallyExclusive("cost", "peek")
 	cmd.MarkFlagsMutuallyExclusive("id", "peek")
 	return cmd
 }
 
-func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
-	request, err := q.request(args)
+func (t *taking) run(ctx context.Context, out io.Writer, args []string) error {
+	request, err := t.request(args)
 	if err != nil {
 		return err
 	}
 	args = visibleArgs(args, request)
-	conn, err := q.to.Dial()
+	conn, err := t.to.Dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	client := ratelimitv1.NewRateLimitServiceClient(conn)
 	denied, unmatched, reserved := false, false, false
-	for range q.count {
-		response, err := q.take(ctx, client, request)
+	for range t.count {
+		response, err := t.take(ctx, client, request)
 		if err != nil {
-			return q.to.Failure(conn, err)
+			return t.to.Failure(conn, err)
 		}
 		denied = denied || !response.GetAllowed()
 		unmatched = unmatched || !everyDescriptorHasALimit(len(args), response)
-		reserved = reserved || q.id != "" && hasReserved(response)
-		if err := q.print(out, args, response); err != nil {
+		reserved = reserved || t.id != "" && hasReserved(response)
+		if err := t.print(out, args, response); err != nil {
 			return err
 		}
 	}
-	if reserved && !q.json {
-		if _, err := fmt.Fprintf(out, "then: %s settle --domain %s --cost USED\n", q.program, shellWords(append([]string{q.domain, "--id", q.id}, args...))); err != nil {
+	if reserved && !t.json {
+		if _, err := fmt.Fprintf(out, "then: %s settle --domain %s --cost USED\n", t.program, shellWords(append([]string{t.domain, "--id", t.id}, args...))); err != nil {
 			return err
 		}
 	}
-	if (denied || unmatched) && !q.json {
+	if (denied || unmatched) && !t.json {
 		// The answer has limits, but not the rules that they come from.
-		if _, err := fmt.Fprintf(out, "why: %s explain --domain %s\n", q.program, shellWords(append([]string{q.domain}, args...))); err != nil {
+		if _, err := fmt.Fprintf(out, "why: %s explain --domain %s\n", t.program, shellWords(append([]string{t.domain}, args...))); err != nil {
 			return err
 		}
 	}
@@ -118,34 +119,34 @@ func (q *query) run(ctx context.Context, out io.Writer, args []string) error {
 }
 
 // request returns the request to send.
-func (q *query) request(args []string) (*ratelimitv1.TakeRequest, error) {
-	request, err := assigntext.ParseTake(q.domain, args)
+func (t *taking) request(args []string) (*ratelimitv1.TakeRequest, error) {
+	request, err := assigntext.ParseTake(t.domain, args)
 	if err != nil {
 		return nil, err
 	}
-	cost := uint64(q.cost)
-	if q.peek {
+	cost := uint64(t.cost)
+	if t.peek {
 		cost = 0
 	}
 	for _, d := range request.Descriptors {
 		d.Cost = &cost
 	}
-	request.Id = q.id
-	if q.settleWithin > 0 {
-		request.SettleWithin = durationpb.New(q.settleWithin)
+	request.Id = t.id
+	if t.settleWithin > 0 {
+		request.SettleWithin = durationpb.New(t.settleWithin)
 	}
 	return request, nil
 }
 
 // take asks once, within the user's timeout.
-func (q *query) take(ctx context.Context, client ratelimitv1.RateLimitServiceClient, request *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+func (t *taking) take(ctx context.Context, client ratelimitv1.RateLimitServiceClient, request *ratelimitv1.TakeRequest) (*ratelimitv1.TakeResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	return client.Take(ctx, request)
 }
 
-func (q *query) print(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
-	if q.json {
+func (t *taking) print(out io.Writer, args []string, r *ratelimitv1.TakeResponse) error {
+	if t.json {
 		return cmdline.WriteMessage(out, r)
 	}
 	return printDecision(out, args, r)
