@@ -25,7 +25,7 @@ descriptors:
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"demo", "serve", "check", "take", "health", "daemons", "version", "completion",
+	for _, name := range []string{"demo", "serve", "check", "take", "health", "status", "daemons", "version", "completion",
 		"settle", "release", "explain", "inspect", "assign", "unassign", "block", "unblock", "assignments", "reset", "audit", "top", "replay"} {
 		t.Run(name, func(t *testing.T) {
 			out, _, code := command(t, name, "--help")

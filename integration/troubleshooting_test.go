@@ -36,7 +36,7 @@ func TestTroubleshootingAsDocumented(t *testing.T) {
 	}
 	host, port, _ := strings.Cut(redis.Addr(), ":")
 	here := strings.NewReplacer("decisions.jsonl", log, "127.0.0.1:6070", d.admin, "127.0.0.1:8080", d.http, "redis-cli ", "redis-cli -h "+host+" -p "+port+" ",
-		"sleep 10", "ratelimitd query --domain api --address "+d.grpc+" user=$$ >/dev/null")
+		"sleep 10", "ratelimitd take --domain api --address "+d.grpc+" user=$$ >/dev/null")
 	run := func(script string) (string, error) {
 		cmd := exec.Command("sh", "-c", here.Replace(script))
 		cmd.Env = append(cleanEnv(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "RATELIMITD_TOKEN="+operatorToken,

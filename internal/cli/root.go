@@ -79,7 +79,7 @@ func addAll(root *cobra.Command, version string, load loading, serve, check *cob
 		&cobra.Group{ID: groupLook, Title: "Ask a running daemon:"},
 		&cobra.Group{ID: groupSteer, Title: "Steer a running daemon and all that share its store:"},
 	)
-	addCommands(root, groupServe, demoCommand(version), serve, check, filecmd.ReplayCommand(version), ask.HealthCommand(load.ask), ask.DaemonsCommand(load.withFlags), filecmd.TokenCommand())
+	addCommands(root, groupServe, demoCommand(version), serve, check, filecmd.ReplayCommand(version), ask.HealthCommand(load.ask), ask.StatusCommand(load.ask), ask.DaemonsCommand(load.withFlags), filecmd.TokenCommand())
 	addCommands(root, groupLook, ask.TakeCommand(load.ask), ask.SettleCommand(load.ask), ask.ReleaseCommand(load.ask), ask.ExplainCommand(load.ask), ask.InspectCommand(load.ask),
 		ask.TopCommand(load.ask), ask.AssignmentsCommand(load.ask), ask.AuditCommand(load.ask))
 	addCommands(root, groupSteer, steer.Commands(load.ask)...)

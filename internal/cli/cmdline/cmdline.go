@@ -59,6 +59,9 @@ func adviseOn(cmd *cobra.Command, name string) string {
 	if near := yamlfile.Nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean --%s?", near)
 	}
+	if i := slices.IndexFunc(names, func(flag string) bool { return strings.HasPrefix(flag, name+"-") }); i >= 0 {
+		return fmt.Sprintf("did you mean --%s?", names[i])
+	}
 	if slices.Contains(strings.FieldsFunc(cmd.Use, isNoName), strings.ToUpper(name)) {
 		return "it is an argument. Usage: " + cmd.UseLine()
 	}

@@ -6,6 +6,7 @@ import "fmt"
 const (
 	ExitError     = 1
 	ExitDifferent = 2 // check --diff or replay has found differences
+	ExitUnreached = 2 // status has not reached the daemon
 	ExitDenied    = 3
 	ExitPending   = 4 // not every daemon has answered
 )

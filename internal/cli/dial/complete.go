@@ -56,7 +56,7 @@ func completion(load Loader, directive cobra.ShellCompDirective, list func(ctx c
 		if f := cmd.Flags().Lookup("domain"); f != nil {
 			domain = f.Value.String()
 		}
-		askQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) { words = list(ctx, domain, c) })
+		AskQuietly(cmd, load, func(ctx context.Context, c adminv1.AdminServiceClient) { words = list(ctx, domain, c) })
 		if words = cmdline.StartingWith(words, toComplete); len(words) == 0 {
 			directive = 0
 		}
@@ -67,9 +67,9 @@ func completion(load Loader, directive cobra.ShellCompDirective, list func(ctx c
 // completionWait is how long a shell's user waits at most for what a daemon knows.
 const completionWait = 500 * time.Millisecond
 
-// askQuietly asks the daemon that the flags of a command name. It says nothing if there is
+// AskQuietly asks the daemon that the flags of a command name. It says nothing if there is
 // none or if it does not answer in time.
-func askQuietly(cmd *cobra.Command, load Loader, ask func(context.Context, adminv1.AdminServiceClient)) {
+func AskQuietly(cmd *cobra.Command, load Loader, ask func(context.Context, adminv1.AdminServiceClient)) {
 	to := ToAdmin(load)
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	to.Bind(flags)

@@ -117,25 +117,34 @@ func isDialled(address string) bool {
 // maxReceived bounds an answer in bytes: a page of assignments may be large.
 const maxReceived = 64 << 20
 
-// Dial returns a connection to the daemon, which is established at the first call.
-func (t *Target) Dial() (*grpc.ClientConn, error) {
-	address, c := t.address, (*tls.Config)(nil)
-	token, err := t.token()
-	if err != nil {
-		return nil, err
+// where returns the address of the daemon, how to use TLS with it, if at all, and the token
+// to send.
+func (t *Target) where() (address string, c *tls.Config, token bearer, err error) {
+	if token, err = t.token(); err != nil {
+		return "", nil, "", err
 	}
+	address = t.address
 	if address == "" {
 		if address, c, err = t.ownDaemon(); err != nil {
-			return nil, err
+			return "", nil, "", err
 		}
 	}
 	if !isDialled(address) {
-		return nil, fmt.Errorf("flag --%s: found %q; allowed: host:port, such as %s", t.port.flag, address, t.port.example)
+		return "", nil, "", fmt.Errorf("flag --%s: found %q; allowed: host:port, such as %s", t.port.flag, address, t.port.example)
 	}
 	if t.usesTLS() {
 		if c, err = t.tlsConfig(); err != nil {
-			return nil, err
+			return "", nil, "", err
 		}
+	}
+	return address, c, token, nil
+}
+
+// Dial returns a connection to the daemon, which is established at the first call.
+func (t *Target) Dial() (*grpc.ClientConn, error) {
+	address, c, token, err := t.where()
+	if err != nil {
+		return nil, err
 	}
 	creds := insecure.NewCredentials()
 	if c != nil {
