@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -15,11 +16,13 @@ type typed struct{ line, printed string }
 type theme struct {
 	picture.Theme
 	window string
+	// denial has enough contrast to the window to be read as text.
+	denial string
 }
 
 var themes = []theme{
-	{Theme: picture.Light, window: "#f6f8fa"},
-	{Theme: picture.Dark, window: "#151b23"},
+	{Theme: picture.Light, window: "#f6f8fa", denial: "#b42318"},
+	{Theme: picture.Dark, window: "#151b23", denial: "#ff8f85"},
 }
 
 // columns is the width of the terminal.
@@ -59,6 +62,7 @@ func draw(t theme, title string, commands []typed) (string, error) {
 	c.Add(`    .window { fill: %s; stroke: %s; }`, t.window, t.Grid)
 	c.Add(`    .prompt { fill: %s; }`, t.Faint)
 	c.Add(`    .command { font-weight: 600; }`)
+	c.Add(`    .denial { fill: %s; font-weight: 600; }`, t.denial)
 	c.Add(`  </style>`)
 	c.Add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
 	c.Add(`  <rect class="window" x="%d.5" y="%d.5" width="%d" height="%d" rx="6"/>`, margin, margin, width-2*margin-1, height-2*margin-1)
@@ -70,7 +74,7 @@ func draw(t theme, title string, commands []typed) (string, error) {
 		for line := range strings.Lines(cmd.printed) {
 			y += lineStep
 			line = strings.TrimSuffix(line, "\n")
-			if err := c.line(y, line, escaped(line)); err != nil {
+			if err := c.line(y, line, denials.ReplaceAllString(escaped(line), `<tspan class="denial">$0</tspan>`)); err != nil {
 				return "", err
 			}
 		}
@@ -79,6 +83,9 @@ func draw(t theme, title string, commands []typed) (string, error) {
 	c.Add(`</svg>`)
 	return c.String(), nil
 }
+
+// denials matches what says in the output of explain that a request is denied.
+var denials = regexp.MustCompile(`It would be denied|\bdenied \(this denies the request\)|\bdenies the request`)
 
 // line draws a line, given its text and that in SVG. Its length is given, so that columns
 // stay below each other in a font of another width.
