@@ -29,7 +29,7 @@ type Harness struct {
 	OnePlace bool
 	// Reserves says that half of the traces name takes and settle them.
 	Reserves bool
-	// Without has the names of laws and scenarios to skip, with the reason: a
+	// Without has the names of laws and scenarios to skip, or "reloads", with the reason: a
 	// store behind a protocol may not be able to ask them.
 	Without map[string]string
 	// Sees, if set, reduces the expected decisions on hits to what this store
@@ -57,7 +57,7 @@ func (h *Harness) sees(hits []bucket.Hit, decisions []bucket.Decision) {
 
 // checkWithout fails t for names in Without that no law or scenario has.
 func (h *Harness) checkWithout(t *testing.T) {
-	known := map[string]bool{}
+	known := map[string]bool{reloads: true}
 	for _, l := range laws {
 		known[l.name] = true
 	}
@@ -71,6 +71,9 @@ func (h *Harness) checkWithout(t *testing.T) {
 	}
 }
 
+// reloads names the test of a reload that some daemons have made and others have not.
+const reloads = "reloads"
+
 // Run tests everything that bucket.Store promises.
 func Run(t *testing.T, h Harness) {
 	h.checkWithout(t)
@@ -80,7 +83,9 @@ func Run(t *testing.T, h Harness) {
 		return
 	}
 	t.Run("scenarios", func(t *testing.T) { runScenarios(t, h) })
-	t.Run("reloads", func(t *testing.T) { runSideBySide(t, h) })
+	if !h.lacks(t, reloads) {
+		t.Run(reloads, func(t *testing.T) { runSideBySide(t, h) })
+	}
 	t.Run("traces", func(t *testing.T) { runTraces(t, h) })
 }
 

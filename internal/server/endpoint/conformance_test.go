@@ -22,6 +22,7 @@ var inNoAPI = map[string]string{
 	"equal keys take the stricter role":         "a role is that of a rule, and equal descriptors have one rule",
 	"of equal keys the least capacity decides":  "numbers beyond those of a bucket's rule have a state of their own",
 	"no hits": "a request has at least one descriptor, and one that no rule is for asks no store",
+	"reloads": "stores are tested, and an API adds nothing to it",
 }
 
 // notInOurs are further cases that the daemon's own API cannot ask.
