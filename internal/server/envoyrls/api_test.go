@@ -2,7 +2,6 @@ package envoyrls_test
 
 import (
 	"context"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,54 +63,6 @@ func TestStatusShowsEachUnit(t *testing.T) {
 	}
 }
 
-func TestNoLimitNoCurrentLimit(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	for _, c := range []struct{ name, domain, descriptor, want string }{
-		{"unlimited", "api", "free=x", "OK; OK remaining 4294967295"},
-		{"unknown domain", "elsewhere", "minute=x", "OK; OK remaining 0"},
-		{"no entries", "api", "", "OK; OK remaining 0"},
-		{"no rule", "api", "nothing=x", "OK; OK remaining 0"},
-		{"a node without limit", "api", "bare=x", "OK; OK remaining 0"},
-		{"deeper than the rule", "api", "minute=x,second=x", "OK; OK remaining 0"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			for range 10 {
-				servertest.WantShown(t, d.Ask(c.domain, math.MaxUint32, c.descriptor), c.want)
-			}
-		})
-	}
-}
-
-func TestOneStatusPerDescriptorInOrder(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	servertest.WantShown(t, d.Ask("api", 2, "hour=x", "nothing=x", "minute=x", "", "free=x", "minute=y"),
-		"OK; OK h 5/HOUR remaining 3 reset 59m50s; OK remaining 0; OK m 5/MINUTE remaining 3 reset 50s; "+
-			"OK remaining 0; OK remaining 4294967295; OK m 5/MINUTE remaining 3 reset 50s")
-}
-
-func TestDenialOfOneDescriptorIsFreeForAll(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	d.Ask("api", 5, "minute=x")
-	for range 3 {
-		servertest.WantShown(t, d.Ask("api", 1, "hour=x", "minute=x", "day=x"),
-			"OVER_LIMIT; OK h 5/HOUR remaining 5 reset 0s; OVER_LIMIT m 5/MINUTE remaining 0 reset 50s; "+
-				"OK d 5/DAY remaining 5 reset 0s; retry-after: 50")
-	}
-	servertest.WantShown(t, d.Ask("api", 5, "hour=x", "day=x"),
-		"OK; OK h 5/HOUR remaining 0 reset 59m50s; OK d 5/DAY remaining 0 reset 23h59m50s")
-}
-
-func TestDeniedShowsWhatTrulyRemains(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	d.Ask("api", 3, "minute=x")
-	servertest.WantShown(t, d.Ask("api", 3, "minute=x"), "OVER_LIMIT; OVER_LIMIT m 5/MINUTE remaining 2 reset 50s; retry-after: 50")
-	servertest.WantShown(t, d.Ask("api", 2, "minute=x"), "OK; OK m 5/MINUTE remaining 0 reset 50s")
-}
-
 func TestTightestLimitOfARuleSpeaks(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, `
@@ -138,32 +89,6 @@ descriptors:
 	servertest.WantShown(t, d.Ask("api", 3, "user=x"), "OVER_LIMIT; OVER_LIMIT short 2/MINUTE remaining 1 reset 50s")
 }
 
-func TestSameLimitTwiceInARequestMerges(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	servertest.WantShown(t, d.Ask("api", 2, "minute=x", "minute=y", "minute=x"),
-		"OK; OK m 5/MINUTE remaining 1 reset 50s; OK m 5/MINUTE remaining 3 reset 50s; OK m 5/MINUTE remaining 1 reset 50s")
-	servertest.WantShown(t, d.Ask("api", 1, "minute=x", "minute=x"),
-		"OVER_LIMIT; OVER_LIMIT m 5/MINUTE remaining 1 reset 50s; OVER_LIMIT m 5/MINUTE remaining 1 reset 50s; retry-after: 50")
-}
-
-func TestHitsAddendIsTheCost(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	for i, want := range []string{"4", "3", "2"} { // unset and 0 are the same on the wire
-		r := servertest.Request("api", uint32(i%2), "hour=x")
-		servertest.WantShown(t, d.Send(r), "OK; OK h 5/HOUR remaining "+want+" reset 59m50s")
-	}
-	if got := d.Post(`{"domain":"api","hitsAddend":0,"descriptors":[{"entries":[{"key":"hour","value":"x"}]}]}`); got.Code != 200 {
-		t.Errorf("hitsAddend 0 in JSON: %d %s", got.Code, got.Body)
-	}
-	servertest.WantShown(t, d.Ask("api", 1, "hour=x"), "OK; OK h 5/HOUR remaining 0 reset 59m50s")
-	servertest.WantShown(t, d.Ask("api", math.MaxUint32, "most=x"), "OK; OK  4294967295/SECOND remaining 0 reset 1s")
-	// Twice the largest cost of 32 bits does not wrap around.
-	servertest.WantShown(t, d.Ask("api", math.MaxUint32, "most=y", "most=y"),
-		"OVER_LIMIT; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s; OVER_LIMIT  4294967295/SECOND remaining 4294967295 reset 0s")
-}
-
 // The answer has 32 bits: what is more is the largest number, and the true one decides.
 func TestNumbersBeyond32BitsAreTheLargest(t *testing.T) {
 	t.Parallel()
@@ -180,118 +105,6 @@ func TestNumbersBeyond32BitsAreTheLargest(t *testing.T) {
 	servertest.WantShown(t, ask(1), "OK; OK"+full)
 	servertest.WantShown(t, ask(1), "OK; OK  4294967295/SECOND remaining 4294967294 reset 1s")
 	servertest.WantShown(t, ask(1<<52+1), "OVER_LIMIT; OVER_LIMIT  4294967295/SECOND remaining 4294967294 reset 1s")
-}
-
-func TestDenialSaysWhenToRetry(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	for _, key := range []string{"second", "minute", "hour"} {
-		d.Ask("api", 5, key+"=x")
-	}
-	d.Ask("api", 20, "ninety=x")
-	for _, c := range []struct {
-		name string
-		cost uint32
-		keys []string
-		want string // "" for no header
-	}{
-		{"0.75 s are 1", 1, []string{"second=x"}, "1"},
-		{"the longest of all descriptors", 1, []string{"second=x", "hour=x", "minute=x"}, "3590"},
-		{"those that allow do not count", 1, []string{"day=x", "minute=x"}, "50"},
-		{"for this cost", 7, []string{"ninety=x"}, "90"},
-		{"a cost over the capacity", 6, []string{"day=x"}, ""},
-		{"of several, one never", 6, []string{"ninety=x", "day=x"}, ""},
-		{"of several, the first never", 6, []string{"day=x", "ninety=x"}, ""},
-		{"always denied", 1, []string{"closed=x"}, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := d.Ask("api", c.cost, c.keys...)
-			if r.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
-				t.Fatalf("not denied: %s", servertest.Show(r))
-			}
-			got := ""
-			for _, h := range r.GetResponseHeadersToAdd() {
-				got += h.GetKey() + ": " + h.GetValue()
-			}
-			if c.want != "" {
-				c.want = "retry-after: " + c.want
-			}
-			if got != c.want {
-				t.Errorf("headers %q, want %q", got, c.want)
-			}
-		})
-	}
-	if h := d.Ask("api", 1, "day=fresh").GetResponseHeadersToAdd(); len(h) > 0 {
-		t.Errorf("headers of an allowed request: %v", h)
-	}
-}
-
-// TestRetryAfterIsEnough waits for exactly the retry time.
-func TestRetryAfterIsEnough(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	d.Ask("api", 20, "ninety=x")
-	servertest.WantShown(t, d.Ask("api", 1, "ninety=x"), "OVER_LIMIT; OVER_LIMIT  7/90xSECOND remaining 0 reset 4m18s; retry-after: 13")
-	d.Clock.Move(13 * time.Second)
-	if r := d.Ask("api", 1, "ninety=x"); r.GetOverallCode() != rlsv3.RateLimitResponse_OK {
-		t.Errorf("after the retry time: %s", servertest.Show(r))
-	}
-}
-
-func TestReloadCountsOn(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	d.Ask("api", 4, "hour=x")
-	d.Write(strings.ReplaceAll(unitLimits, "unit: hour, requests_per_unit: 5", "unit: hour, requests_per_unit: 9"))
-	if err := d.Live.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	servertest.WantShown(t, d.Ask("api", 1, "hour=x"), "OK; OK h 9/HOUR remaining 4 reset 59m50s")
-}
-
-// TestHostileEntriesShareNoLimit sends each text as a caller of its own: its
-// first request passes and its second does not.
-func TestHostileEntriesShareNoLimit(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, `
-domain: api
-descriptors:
-  - key: user
-    rate_limit: {unit: hour, requests_per_unit: 1}
-    descriptors:
-      - key: user
-        rate_limit: {unit: hour, requests_per_unit: 1}
-`)
-	long := strings.Repeat("x", 5000)
-	var asked []*rlsv3.RateLimitRequest
-	for _, v := range []string{
-		"", " ", "\x00", "\x00\x00", "%00", "%", "%25", "{", "}", "{}", "{user}", "|", "=", "#", "~", "a", "a|user=b", "a%7Cuser=b",
-		"a#fixed_window", "\n", "\r\n", "\x7f", "é", "e\u0301", "\u2028", "\U0010ffff", "*", "null",
-		long, long + "y", "y" + long, long[:2500] + "y" + long[2500:],
-	} {
-		r := servertest.Request("api", 1, "")
-		r.Descriptors[0].Entries = append(r.Descriptors[0].Entries, servertest.Entry("user", v))
-		asked = append(asked, r)
-	}
-	asked = append(asked, servertest.Request("api", 1, "user=a,user=b"), servertest.Request("api", 1, "user=,user="), servertest.Request("api", 1, "user=a,user=b|user"))
-	for round, want := range []string{"OK", "OVER_LIMIT"} {
-		for _, r := range asked {
-			got := d.Send(r)
-			if got.GetOverallCode().String() != want || got.GetStatuses()[0].GetCurrentLimit() == nil {
-				t.Errorf("round %d: entries %.60q got %s", round, r.GetDescriptors()[0].String(), servertest.Show(got))
-			}
-		}
-	}
-}
-
-// TestDomainsDoNotShare asks two domains with equal rules and descriptors.
-func TestDomainsDoNotShare(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits)
-	d.Ask("api", 5, "hour=x")
-	servertest.WantShown(t, d.Ask("API", 5, "hour=x"), "OK; OK remaining 0")
-	servertest.WantShown(t, d.Ask("api ", 5, "hour=x"), "OK; OK remaining 0")
-	servertest.WantShown(t, d.Ask("api", 1, "hour=X"), "OK; OK h 5/HOUR remaining 4 reset 59m50s")
 }
 
 // placeStore notes the places of keys.

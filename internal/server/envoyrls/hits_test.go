@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
@@ -64,20 +63,6 @@ func TestCostsAreCut(t *testing.T) {
 	}
 	if want := []int64{bucket.MaxCost, -bucket.MaxCost, bucket.MaxCost, 0}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("costs %d, want %d", got, want)
-	}
-}
-
-func TestEveryAlgorithmRefunds(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, overriddenLimits)
-	for _, a := range buckettest.Rates() {
-		key := a.String() + "=refunded"
-		d.Ask("api", 10, key)
-		before := d.Send(servertest.Charging(t, 0, []string{"-3"}, key)).GetStatuses()[0].GetLimitRemaining()
-		after := d.Ask("api", 3, key).GetStatuses()[0].GetLimitRemaining()
-		if want := before - 3; before < 3 || after != want {
-			t.Errorf("%s: %d left after the refund and %d after it was used", a, before, after)
-		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package envoyrls_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
@@ -89,22 +87,6 @@ func TestDynamicMetadataRepeatsTheRequest(t *testing.T) {
 	off := servertest.Start(t, unitLimits)
 	if got := off.Ask("api", 7, "minute=x").GetDynamicMetadata(); got != nil {
 		t.Errorf("without the setting: %v", got)
-	}
-}
-
-func TestDegradedAnswerHasDynamicMetadataToo(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, servertest.OneLimit, withMetadata, servertest.On(&servertest.FakeStore{
-		OnTake: func(_ context.Context, _ []bucket.Hit, decisions []bucket.Decision) error {
-			decisions[0].Degraded = true
-			return nil
-		},
-	}))
-	r := servertest.Request("api", 2, "user=x")
-	want := metadataOf(t, r)
-	want.Fields["degraded"] = structpb.NewBoolValue(true)
-	if got := d.Send(r).GetDynamicMetadata(); !proto.Equal(got, want) {
-		t.Errorf("got %v\nwant %v", got, want)
 	}
 }
 

@@ -126,49 +126,6 @@ func TestOverrideWithoutARuleCountsAsTheDomain(t *testing.T) {
 	wantOverride(d, 1, "user=x", "5/MINUTE", "OK; OK  5/MINUTE remaining 0 reset 1m0s")
 }
 
-// TestOverridePeriodsAreApart asks one descriptor with two periods besides the
-// rule's, and with the rule's.
-func TestOverridePeriodsAreApart(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, overriddenLimits)
-	for _, key := range []string{"unnamed=x", "gcra=x", "nothing=x"} {
-		for _, limit := range []string{"2/SECOND", "3/MINUTE", "4/DAY"} {
-			first := d.Send(servertest.Overriding(t, 1, key, limit)).GetStatuses()[0]
-			if first.GetLimitRemaining()+1 != first.GetCurrentLimit().GetRequestsPerUnit() {
-				t.Errorf("%s: the first of %s has %d left", key, limit, first.GetLimitRemaining())
-			}
-		}
-	}
-	wantOverride(d, 1, "unnamed=x", "2/SECOND", "OK; OK  2/SECOND remaining 0 reset 1s")
-	wantOverride(d, 1, "unnamed=x", "9/MINUTE", "OK; OK  9/MINUTE remaining 7 reset 50s")
-	servertest.WantShown(t, d.Ask("api", 1, "unnamed=x"), "OK; OK  10/HOUR remaining 9 reset 59m50s")
-}
-
-func TestOverridePaysAfterwardsAsItsRule(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, overriddenLimits)
-	wantOverride(d, 9, "postpaid=x", "5/HOUR", "OK; OK  5/HOUR remaining 0 reset 59m50s")
-	wantOverride(d, 9, "postpaid=x", "5/DAY", "OK; OK  5/DAY remaining 0 reset 23h59m50s")
-	servertest.WantShown(t, d.Ask("api", 1, "postpaid=x"), "OK; OK  10/HOUR remaining 0 reset 59m50s")
-	wantOverride(d, 1, "postpaid=x", "5/HOUR", "OVER_LIMIT; OVER_LIMIT  5/HOUR remaining 0 reset 59m50s; retry-after: 3590")
-}
-
-// TestLowerOfOverrideAndRuleHoldsForBoth asks for one counter twice in a
-// request, with two numbers.
-func TestLowerOfOverrideAndRuleHoldsForBoth(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, overriddenLimits)
-	r := servertest.Request("api", 2, "unnamed=x", "unnamed=x")
-	for _, own := range []int{0, 1} {
-		r.Descriptors[own].Limit, r.Descriptors[1-own].Limit = servertest.ParseOverride(t, "4/HOUR"), nil
-		if got := d.Send(r); got.GetOverallCode() != [...]rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT}[own] ||
-			got.GetStatuses()[0].GetLimitRemaining() != 0 {
-			t.Errorf("got %s", servertest.Show(got))
-		}
-	}
-	servertest.WantShown(t, d.Ask("api", 1, "unnamed=x"), "OK; OK  10/HOUR remaining 5 reset 59m50s")
-}
-
 // hitStore remembers the hits of requests.
 type hitStore struct {
 	bucket.Store
