@@ -9,77 +9,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
-
-func TestGiveBackReturnsWhatWasTaken(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, servertest.TakeLimits)
-	var names []string
-	for _, a := range buckettest.Rates() {
-		names = append(names, a.String()+"=x:3")
-	}
-	names = append(names, "free=x", "shadow=x", "several=x:2", "unknown=x", "paid=x:2", "gcra=peek:0")
-	request := servertest.Taking(names...)
-	left := func() (left []uint64) {
-		peek := servertest.Taking(names...)
-		for _, x := range peek.Descriptors {
-			x.Cost = new(uint64)
-		}
-		for _, l := range d.SendTake(peek).GetLimits() {
-			left = append(left, l.GetRemaining())
-		}
-		return left
-	}
-	before := left()
-	taken := d.SendTake(request)
-	if err := d.GiveBack(request, taken); err != nil {
-		t.Fatal(err)
-	}
-	if after := left(); !slices.Equal(after, before) {
-		t.Errorf("%v are left after a give-back, want %v", after, before)
-	}
-	// A second give-back fills nothing above full.
-	if err := d.GiveBack(request, taken); err != nil {
-		t.Fatal(err)
-	}
-	if after := left(); !slices.Equal(after, before) {
-		t.Errorf("%v are left after a second give-back, want %v", after, before)
-	}
-	// A denied take took nothing, except from postpaid limits.
-	request = servertest.Taking("sliding_log=y:5", "gcra=y:2", "paid=y:3")
-	taken = d.SendTake(request)
-	if at := servertest.GivingBack(request, taken).GetTakenAt(); at[0] != 0 || at[1] != 0 || at[2] == 0 {
-		t.Errorf("of a denied take %v were taken", at)
-	}
-	if err := d.GiveBack(request, taken); err != nil {
-		t.Fatal(err)
-	}
-	if r := d.Take("gcra=y:0", "paid=y:0"); r.GetLimits()[0].GetRemaining() != 4 || r.GetLimits()[1].GetRemaining() != 4 {
-		t.Errorf("after that, got %v", r)
-	}
-	// A window that is over gets nothing back.
-	request = servertest.Taking("fixed_window=z:3")
-	taken = d.SendTake(request)
-	d.Clock.Move(10 * time.Second)
-	d.Take("fixed_window=z:2")
-	if err := d.GiveBack(request, taken); err != nil {
-		t.Fatal(err)
-	}
-	if r := d.Take("fixed_window=z:0"); r.GetLimits()[0].GetRemaining() != 2 {
-		t.Errorf("what was taken from an earlier window came back into this one: %v", r)
-	}
-}
 
 // returningStore decides the second hit of each take without its state, and
 // keeps the give-backs.

@@ -208,38 +208,6 @@ func TestLongHolders(t *testing.T) {
 	}
 }
 
-func TestSlotsOverHTTP(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, holderLimits)
-	body := func(holder string) string {
-		return `{"domain": "api", "descriptors": [{"entries": [{"key": "tenant", "value": "a"}, {"key": "request_id", "value": "` + holder + `"}]}]}`
-	}
-	for i, c := range []struct {
-		path, holder string
-		code         int
-		says         []string
-	}{
-		{"take", "1", 200, []string{`"heldFor":"60s"`, `"retryUnknown":false`, `"algorithm":"ALGORITHM_CONCURRENCY"`}},
-		{"take", "2", 200, nil},
-		{"take", "3", 429, []string{`"freeAtLatest":"59.99999`, `"retryUnknown":true`, `"deniedBy":0`}},
-		{"release", "1", 200, []string{`"released":"RELEASED_SLOT"`, `"remaining":1`, `"degraded":false`, `"name":"flight"`}},
-		{"release", "1", 200, []string{`"released":"RELEASED_NOTHING"`}},
-		{"take", "3", 200, nil},
-		{"release", "", 400, nil},
-	} {
-		p := d.Fetch("POST", "http", "/v1/"+c.path, strings.NewReader(body(c.holder)))
-		text := strings.ReplaceAll(p.Body, " ", "")
-		if p.Code != c.code || p.Header.Get("retry-after") != "" || strings.Contains(text, `"retryAfter"`) {
-			t.Errorf("request %d gets %d, %v: %s", i, p.Code, p.Header, p.Body)
-		}
-		for _, want := range c.says {
-			if !strings.Contains(text, want) {
-				t.Errorf("request %d lacks %s: %s", i, want, p.Body)
-			}
-		}
-	}
-}
-
 // Envoy's RPC takes and releases, as Envoy asks it with apply_on_stream_done.
 func TestSlotsOverEnvoysRPC(t *testing.T) {
 	t.Parallel()

@@ -60,24 +60,6 @@ func TestLimitsAndCostsBeyond32Bits(t *testing.T) {
 	}
 }
 
-func TestGiveBacksBeyond32Bits(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, largeLimits)
-	take := servertest.Taking("most=x:4503599627370496", "fine=x:4503599615999000")
-	taken := d.SendTake(take)
-	if !taken.GetAllowed() || taken.GetLimits()[1].GetRemaining() != 1000 {
-		t.Fatalf("got %v", taken)
-	}
-	if err := d.GiveBack(take, taken); err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range d.Take("most=x:0", "fine=x:0").GetLimits() {
-		if l.GetRemaining() != l.GetCapacity() {
-			t.Errorf("after the give-back: %v", l)
-		}
-	}
-}
-
 func TestOwnNumbersBeyond32Bits(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, largeLimits)

@@ -117,16 +117,6 @@ func TestWhatIsNotKnownIsSaid(t *testing.T) {
 	}
 }
 
-// A repeated take adds up, and is settled as one.
-func TestRepeatedTakesAreSettledAsOne(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, tokenLimits)
-	for range 2 {
-		d.TakeAs("one", "user=alice:40")
-	}
-	wantSaid(t, d.Settle("one", "user=alice:25"), "true; 0 minute -55 +0 of 2, 75 left")
-}
-
 // What is assigned while a request runs changes nothing of what it used.
 func TestAssignmentsDoNotHinderSettlements(t *testing.T) {
 	t.Parallel()

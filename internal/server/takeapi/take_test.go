@@ -1,7 +1,6 @@
 package takeapi_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -20,55 +19,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
-
-// The answer prints false and 0, and leaves out unset values.
-func TestAnswersPrintZeros(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, servertest.TakeLimits)
-	type answer struct {
-		Allowed, Degraded *bool
-		DeniedBy          *int
-		Limits            []map[string]any
-	}
-	var denied answer
-	takeAll := `{"domain": "api", "descriptors": [{"entries": [{"key": "gcra", "value": "x"}], "cost": 4}]}`
-	for range 2 {
-		p := d.Fetch("POST", "http", "/v1/take", strings.NewReader(takeAll))
-		denied = answer{}
-		if err := json.Unmarshal([]byte(p.Body), &denied); err != nil {
-			t.Fatal(err)
-		}
-		if allowed := p.Code == 200; allowed != (denied.DeniedBy == nil) || strings.Contains(p.Body, "null") {
-			t.Errorf("%d %s", p.Code, p.Body)
-		}
-	}
-	if denied.Allowed == nil || *denied.Allowed || denied.Degraded == nil || denied.DeniedBy == nil || len(denied.Limits) != 1 {
-		t.Fatalf("%+v", denied)
-	}
-	limit := denied.Limits[0]
-	for name, want := range map[string]any{"allowed": false, "remaining": 0.0, "descriptorIndex": 0.0, "shadow": false, "takenAt": "0", "takenBy": "0"} {
-		if got, ok := limit[name]; !ok || got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
-	}
-	if _, ok := limit["wait"]; ok || limit["retryAfter"] == nil {
-		t.Errorf("%v", limit)
-	}
-	if p := d.Fetch("POST", "http", "/v1/take", strings.NewReader(`{"domain": "api", "descriptors": [{}]}`)); !strings.Contains(strings.ReplaceAll(p.Body, " ", ""), `"limits":[]`) {
-		t.Errorf("without a limit: %s", p.Body)
-	}
-	var over struct {
-		OverallCode string
-		Statuses    []map[string]any
-	}
-	p := d.Post(`{"domain": "api", "descriptors": [{"entries": [{"key": "shadow", "value": "x"}]}]}`)
-	if err := json.Unmarshal([]byte(p.Body), &over); err != nil || len(over.Statuses) != 1 || strings.Contains(p.Body, "null") {
-		t.Fatalf("%v in %s", err, p.Body)
-	}
-	if got, ok := over.Statuses[0]["limitRemaining"]; !ok || got != 0.0 {
-		t.Errorf("%s", p.Body)
-	}
-}
 
 func TestTakeTellsEverything(t *testing.T) {
 	t.Parallel()
@@ -292,21 +242,5 @@ func TestTakesAndGiveBacksWorkOverHTTP(t *testing.T) {
 	}
 	if r := d.Take("gcra=x:0"); r.GetLimits()[0].GetRemaining() != 4 {
 		t.Errorf("after the give-back: %v", r)
-	}
-	for _, c := range []struct {
-		path, body string
-		code       int
-		want       string
-	}{
-		{"/v1/take", `{`, 400, "the body is no TakeRequest in protobuf JSON"},
-		{"/v1/take", `{"domain":"api","descriptors":[]}`, 400, "descriptors is empty"},
-		{"/v1/take", `{"domain":"api","what":1}`, 400, "unknown field"},
-		{"/v1/give-back", `{"take":{"domain":"api","descriptors":[{"entries":[{"key":"gcra","value":"x"}]}]}}`, 409, "limits have changed"},
-	} {
-		t.Run(c.path+" "+c.want, func(t *testing.T) {
-			if p := d.Fetch("POST", "http", c.path, strings.NewReader(c.body)); p.Code != c.code || !strings.Contains(p.Body, c.want) {
-				t.Errorf("%s: %d %s, want %d %q", c.body, p.Code, p.Body, c.code, c.want)
-			}
-		})
 	}
 }
