@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/ratelimitd/ratelimitd/internal/access"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
 	"github.com/ratelimitd/ratelimitd/internal/server"
@@ -99,38 +96,6 @@ func TestInspectTellsWhatAnIDHasCharged(t *testing.T) {
 	want("user=x", "one", "hour 0 by 2 for 1h0m0s, day 0 by 2 for 1h0m0s")
 	d.Clock.Move(time.Hour)
 	want("user=x", "one", "hour unknown, day unknown")
-}
-
-// Explain tells the same of the request's own ID.
-func TestExplainTellsWhatAnIDHasCharged(t *testing.T) {
-	t.Parallel()
-	d := startBilled(t, "")
-	d.TakeAs("one", "user=x:40")
-	take := servertest.Taking("user=x:70", "user=y")
-	take.Id = "one"
-	ctx := servertest.WithToken(t.Context(), "help")
-	x, err := d.Admin(nil).Explain(ctx, &adminv1.ExplainRequest{Take: take})
-	if err != nil || x.GetAllowed() || bills(x.GetDescriptors()[0]) != "hour 40 by 1 for 1h0m0s, day 40 by 1 for 1h0m0s" || bills(x.GetDescriptors()[1]) != "hour unknown, day unknown" {
-		t.Errorf("explain says %v, %v", x, err)
-	}
-	if got := d.Settle("one", "user=x:40").GetLimits()[0]; got.GetRemaining() != 60 || got.GetTakes() != 1 {
-		t.Errorf("after explain it is settled as %v", got)
-	}
-	for _, c := range []struct {
-		id, caller, says string
-	}{
-		{strings.Repeat("x", 65), "", "id: found 65 bytes; allowed: 1 to 64"},
-		{"one", strings.Repeat("x", 256), "caller: found 256 bytes; allowed: a name in the callers file, of at most 255"},
-	} {
-		take.Id = c.id
-		_, explained := d.Admin(nil).Explain(ctx, &adminv1.ExplainRequest{Take: take, Caller: c.caller})
-		_, inspected := d.Admin(nil).Inspect(ctx, &adminv1.InspectRequest{Domain: "api", Entries: take.Descriptors[0].Entries, Id: c.id, Caller: c.caller})
-		for _, err := range []error{explained, inspected} {
-			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("the id %q of %q gets %v, want %s", c.id, c.caller, err, c.says)
-			}
-		}
-	}
 }
 
 // Where callers have names, each has IDs of its own.

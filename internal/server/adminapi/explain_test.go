@@ -129,19 +129,6 @@ denied_by_limit: 0
 	}
 }
 
-func TestInspectAsAMessage(t *testing.T) {
-	d := decider(t, "domain: d\ndescriptors: [{key: user, rate_limit: {requests: 3, period: 1m}}]\n")
-	r := &adminv1.InspectRequest{Domain: "d", Entries: []*ratelimitv1.Entry{{Key: "user", Value: "x"}}}
-	m, err := apiOn(d).Inspect(context.Background(), r)
-	if err != nil || m.GetDescriptor_().GetLimits()[0].GetRemaining() != 3 || m.GetDescriptor_().GetVerdict() != adminv1.Verdict_VERDICT_ALLOWED {
-		t.Errorf("got %v, %v", m, err)
-	}
-	r.Domain = "D"
-	if _, err := apiOn(d).Inspect(context.Background(), r); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "(d?)") {
-		t.Errorf("of a misspelt domain: %v", err)
-	}
-}
-
 func TestExplainRefusesWhatATakeRefuses(t *testing.T) {
 	d := decider(t, "domain: d\ndescriptors: [{key: user, rate_limit: {requests: 3, period: 1m}}]\n")
 	many := make([]string, 101)

@@ -2,7 +2,6 @@ package adminapi_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,33 +71,6 @@ func TestAssignmentsReachRequestsInFlight(t *testing.T) {
 	p := d.AskAdmin("POST", "/reset", "help", `{"domain":"api","strict":true,"entries":[{"key":"tenant","value":"other"},{"key":"request_id","value":"0"}]}`)
 	if p.Code != 400 || !strings.Contains(p.Body, "no slot is held by tenant=other,request_id=0") {
 		t.Errorf("after a release by who is blocked a reset gets %d %s", p.Code, p.Body)
-	}
-}
-
-func holdersOf(l *adminv1.ExplainedLimit) (all []string) {
-	for _, h := range l.GetHolders() {
-		all = append(all, fmt.Sprint(h.GetHolder(), " ", h.GetLeft().AsDuration()))
-	}
-	return all
-}
-
-func TestInspectListsHolders(t *testing.T) {
-	t.Parallel()
-	d, _ := startHolding(t)
-	hold(d, "acme")
-	l := inspect(d, "tenant=acme,request_id=").GetLimits()[0]
-	if got := holdersOf(l); !slices.Equal(got, []string{"0 58s", "1 59s"}) || l.GetHoldersTotal() != 2 || l.GetAllowed() || !l.GetRetryUnknown() || l.GetFreeAtLatest().AsDuration() != 58*time.Second {
-		t.Errorf("the subject has %v: %v", got, l)
-	}
-	if got := holdersOf(inspect(d, "tenant=acme,request_id=1").GetLimits()[0]); !slices.Equal(got, []string{"1 59s"}) {
-		t.Errorf("a holder is shown as %v", got)
-	}
-	if got := holdersOf(inspect(d, "tenant=acme,request_id=7").GetLimits()[0]); got != nil {
-		t.Errorf("somebody without a slot is shown as %v", got)
-	}
-	x := explain(d, "tenant=acme,request_id=7")
-	if x.GetAllowed() || !x.GetRetryUnknown() || x.GetRetryAfter() != nil || holdersOf(x.GetDescriptors()[0].GetLimits()[0]) != nil {
-		t.Errorf("explain says %v", x)
 	}
 }
 

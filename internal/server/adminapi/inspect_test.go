@@ -310,37 +310,6 @@ func TestResetsOfManyStatesAreRefused(t *testing.T) {
 	wantLeft(t, inspect(d, "tenant=x"), map[string]uint64{"a0": 5, "b0": 4, "c0": 4})
 }
 
-// On this machine, without a tokens file, whoever runs the daemon learns why it denies,
-// and resets nothing.
-func TestOnLoopbackEverybodyExplainsAndNobodyResets(t *testing.T) {
-	t.Parallel()
-	f := servertest.NewAssignments(t)
-	d := servertest.Start(t, adminLimits, servertest.WithAssignments(f))
-	for range 5 {
-		d.Take("user=x")
-	}
-	client := d.Admin(nil)
-	ctx, cancel := context.WithTimeout(t.Context(), servertest.Patience)
-	defer cancel()
-	entries := servertest.Taking("user=x").Descriptors[0].Entries
-	x, err := client.Explain(ctx, &adminv1.ExplainRequest{Take: servertest.Taking("user=x")})
-	if err != nil || x.GetAllowed() || x.GetDescriptors()[0].GetLimits()[x.GetDeniedByLimit()].GetLimit().GetName() != "daily" {
-		t.Errorf("Explain: %v, %v", x, err)
-	}
-	if i, err := client.Inspect(ctx, &adminv1.InspectRequest{Domain: "api", Entries: entries}); err != nil || len(i.GetDescriptor_().GetLimits()) != 2 {
-		t.Errorf("Inspect: %v, %v", i, err)
-	}
-	if _, err := client.Reset(ctx, &adminv1.ResetRequest{Domain: "api", Entries: entries}); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "to reset takes the role support") {
-		t.Errorf("Reset: %v", err)
-	}
-	if _, err := client.Top(ctx, &adminv1.TopRequest{}); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("Top: %v", err)
-	}
-	if d.Take("user=x").GetAllowed() || len(f.Recorded()) != 0 {
-		t.Errorf("it was reset; the records are %v", f.Recorded())
-	}
-}
-
 // A daemon that keeps no assignments explains all the same.
 func TestWithoutAssignmentsRequestsAreExplained(t *testing.T) {
 	t.Parallel()

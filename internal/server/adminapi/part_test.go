@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -107,40 +106,6 @@ func TestPartsAreChangedOneByOne(t *testing.T) {
 	}
 }
 
-// Relief takes nothing from a customer, and when it ends the customer has what was there
-// before.
-func TestWhenReliefEndsTheContractIsInForce(t *testing.T) {
-	t.Parallel()
-	d, _ := startAssigning(t)
-	const path = "/assignment?domain=api&entry=tenant%3Dx"
-	admitted := func() (n int) {
-		for range 20 {
-			if d.Take("tenant=x").GetAllowed() {
-				n++
-			}
-		}
-		return n
-	}
-	for _, body := range []string{
-		`{"plan":"pro","numbers":[{"limit":"second","requests":3}]}`, `{"numbers":[{"limit":"second","requests":6}],"until":` + at(1) + `}`, `{"unlimited":true,"until":"2026-01-01T00:00:20Z"}`,
-	} {
-		if p := d.AskAdmin("PATCH", path, "run", body); p.Code/100 != 2 {
-			t.Fatalf("%d %s", p.Code, p.Body)
-		}
-	}
-	if n := admitted(); n != 20 {
-		t.Errorf("unlimited: %d pass", n)
-	}
-	d.Clock.Move(20 * time.Second)
-	if n := admitted(); n != 6 {
-		t.Errorf("with another number %d pass", n)
-	}
-	d.Clock.Move(time.Hour)
-	if n := admitted(); n != 3 { // a second, of 9 an hour
-		t.Errorf("when it has ended %d pass", n)
-	}
-}
-
 // What people get wrong in a patch they are told.
 func TestWrongPatchesAreRefused(t *testing.T) {
 	t.Parallel()
@@ -177,55 +142,6 @@ func TestWrongPatchesAreRefused(t *testing.T) {
 	}
 	if p := d.AskAdmin("PATCH", path, "help", `{"plan":"free"}`); p.Code != 403 {
 		t.Errorf("of a caller in support: %d %s", p.Code, p.Body)
-	}
-}
-
-// A block stands beside a plan: neither takes the other away.
-func TestBlockAndPlanStandBesideEachOther(t *testing.T) {
-	t.Parallel()
-	d, f := startAssigning(t)
-	const at = "/assignment?domain=api&entry=account%3Dx"
-	blocked := func() bool { return !d.Take("account=x:0").GetAllowed() }
-	for i, step := range []struct {
-		method, query, body string
-		plan                string
-		blocked             bool
-	}{
-		{"PUT", "", `{"plan":"pro"}`, "pro", false},
-		{"PUT", "", `{"blocked":true,"reason":"abuse"}`, "pro", true},
-		{"PUT", "", `{"plan":"free"}`, "free", true},
-		{"DELETE", "&part=terms", "", "", true},
-		{"PUT", "", `{"plan":"pro"}`, "pro", true},
-		{"DELETE", "&part=block&reason=over", "", "pro", false},
-		{"DELETE", "&part=block", "", "pro", false},
-		{"PUT", "", `{"plan":"free","blocked":true}`, "free", true},
-		{"DELETE", "", "", "", false},
-		{"DELETE", "&part=block", "", "", false},
-		{"PUT", "", `{"blocked":true}`, "", true},
-		{"DELETE", "&part=block", "", "", false},
-	} {
-		if p := d.AskAdmin(step.method, at+step.query, "run", step.body); p.Code/100 != 2 {
-			t.Fatalf("step %d: %d %s", i, p.Code, p.Body)
-		}
-		if blocked() != step.blocked {
-			t.Errorf("step %d: blocked %t", i, blocked())
-		}
-		p := d.AskAdmin("GET", at, "view", "")
-		if step.plan == "" && !step.blocked {
-			if p.Code != 404 {
-				t.Errorf("step %d: %d %s", i, p.Code, p.Body)
-			}
-			continue
-		}
-		if m := servertest.ReadMessage[adminv1.Assignment](t, p, 200); m.GetPlan() != step.plan || m.GetBlocked() != step.blocked {
-			t.Errorf("step %d: %v", i, m)
-		}
-	}
-	if n := len(f.Recorded()); n != 10 { // two steps ended nothing
-		t.Errorf("%d records", n)
-	}
-	if p := d.AskAdmin("DELETE", at+"&part=all", "run", ""); p.Code != 400 {
-		t.Errorf("an unknown part: %d %s", p.Code, p.Body)
 	}
 }
 
