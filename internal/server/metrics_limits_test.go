@@ -242,21 +242,6 @@ func TestBlocksOwnNumbersAndPlansAreCountedByTheirRule(t *testing.T) {
 	})
 }
 
-// A limit that has another name is another limit.
-func TestReloadThatRenamesALimitDropsItsSeries(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, countedByLimit)
-	d.Take("user=x")
-	d.Take("tokens=x")
-	d.Reload(strings.ReplaceAll(countedByLimit, "name: second", "name: instant"))
-	if got := limitsOf(d); got["user|second"] != "" || got["user|month"] != "allowed 1 (1)" || got["tokens|day"] != "allowed 1 (1)" {
-		t.Errorf("after the reload: %v", got)
-	}
-	d.Clock.Move(time.Second)
-	d.Take("user=x")
-	wantLimits(d, map[string]string{"user|second": "", "user|instant": "allowed 1 (1)", "user|month": "allowed 2 (2)"})
-}
-
 // A request that began before a reload has limits that the rule no longer has, and one
 // that it still has.
 func TestRequestInFlightBringsNoSeriesBack(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -199,28 +198,5 @@ func TestFailuresAreLoggedOnceAnInterval(t *testing.T) {
 			d.Clock.Move(c.every)
 			fail(1, 3, 11)
 		})
-	}
-}
-
-func TestNoFailureIsLostFromTheLog(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, servertest.OneLimit, servertest.On(servertest.Failing("gone")))
-	var callers sync.WaitGroup
-	for range 16 {
-		callers.Go(func() {
-			for range 20 {
-				_, _ = d.Try(servertest.Request("api", 1, "user=x"))
-			}
-		})
-	}
-	callers.Wait()
-	lines := func() []string { return d.Log.Lines("call failed", "code=Unavailable") }
-	if got := lines(); len(got) != 1 || told(t, got) != 1 {
-		t.Errorf("320 calls in one moment have the lines %q", got)
-	}
-	d.Clock.Move(time.Minute)
-	_, _ = d.Try(servertest.Request("api", 1, "user=x"))
-	if got := told(t, lines()); got != 321 {
-		t.Errorf("the lines speak of %d calls, 321 were made", got)
 	}
 }

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/config/settings"
 	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
@@ -204,29 +202,6 @@ func TestHeadersListManyPolicies(t *testing.T) {
 				t.Errorf("%d headers", len(r.GetResponseHeadersToAdd()))
 			}
 		})
-	}
-}
-
-// TestHeadersStayWithinQuotaAndWindow checks that no more remains than the
-// quota, and that the reset takes no longer than a window.
-func TestHeadersStayWithinQuotaAndWindow(t *testing.T) {
-	t.Parallel()
-	var limits strings.Builder
-	limits.WriteString("domain: api\ndescriptors:\n")
-	for _, a := range buckettest.Rates() {
-		fmt.Fprintf(&limits, "  - {key: %s, rate_limit: {name: n, algorithm: %s, requests: 10, period: 1m}}\n", a, a)
-	}
-	d := servertest.Start(t, limits.String(), servertest.WithHeaders("ietf"))
-	for _, a := range buckettest.Rates() {
-		for remaining := 9; remaining >= 0; remaining -= 3 {
-			r := d.Ask("api", 1, a.String()+"=x")
-			got := headers(r)
-			reset := r.GetStatuses()[0].GetDurationUntilReset().AsDuration() / time.Second
-			if want := fmt.Sprintf("RateLimit-Policy: \"n\";q=10;w=60\nRateLimit: \"n\";r=%d;t=%d", remaining, reset); got != want {
-				t.Errorf("%s:\n got %s\nwant %s", a, got, want)
-			}
-			d.Ask("api", 2, a.String()+"=x")
-		}
 	}
 }
 
