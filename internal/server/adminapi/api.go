@@ -62,10 +62,8 @@ type API struct {
 	Options
 	grpc *grpc.Server
 	mux  http.Handler
-	// bodies are read before their requests have a place among those that are answered:
-	// changing has the places for changes by operators, and whole those for answers that
-	// are made whole.
-	bodies                   bodyPlaces
+	// changing has the places for changes by operators, whole those for answers that may be
+	// megabytes, and reading those for all other requests.
 	reading, changing, whole *pages.Places
 	watching                 watchPlaces
 	refusals                 logthin.Thinner
