@@ -276,7 +276,7 @@ func (a *API) logChange(c *assign.Change, r *assign.Result) {
 		return
 	}
 	a.Log.Info("assignment changed", "by", c.By, "outcome", word, "domain", c.Domain, "entries", spelling.Entries(c.Entries),
-		"before", describe(r.Before), "after", describe(r.After), "reason", c.Reason)
+		"before", logged(r.Before), "after", logged(r.After), "reason", c.Reason)
 }
 
 // maxRefusalText bounds the text of why a change was refused, without hints, in bytes.
@@ -333,11 +333,7 @@ func (a *API) GetAssignment(_ context.Context, r *adminv1.GetAssignmentRequest) 
 }
 
 // ListAssignments implements adminv1.AdminServiceServer.
-func (a *API) ListAssignments(ctx context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
-	return collected(ctx, r, a.listAssignments, func(m *adminv1.ListAssignmentsResponse, all []*adminv1.Assignment) { m.Assignments = all })
-}
-
-func (a *API) listAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest, add func(*adminv1.Assignment) error) (*adminv1.ListAssignmentsResponse, error) {
+func (a *API) ListAssignments(_ context.Context, r *adminv1.ListAssignmentsRequest) (*adminv1.ListAssignmentsResponse, error) {
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
@@ -347,23 +343,20 @@ func (a *API) listAssignments(_ context.Context, r *adminv1.ListAssignmentsReque
 	}
 	table := a.Assignments.Table()
 	q := assign.Query{Domain: r.GetDomain(), Prefix: r.GetPrefix(), Plan: r.GetPlan(), Blocked: r.GetBlocked(), Now: a.Now().UnixMicro(), Max: maxListed, After: r.GetPageToken()}
-	var failed error
+	response := &adminv1.ListAssignmentsResponse{Total: uint64(table.Len())}
 	size := pageSum{}
-	next, err := table.Each(q, func(found *assign.Assignment) bool {
+	response.NextPageToken, err = table.Each(q, func(found *assign.Assignment) bool {
 		shown := assignmsg.Show(found.InForce(q.Now))
 		if !size.fits(shown) {
 			return false
 		}
-		failed = add(shown)
-		return failed == nil
+		response.Assignments = append(response.Assignments, shown)
+		return true
 	})
-	switch {
-	case failed != nil:
-		return nil, failed
-	case err != nil:
+	if err != nil {
 		return nil, endpoint.Invalid("%v", err)
 	}
-	return &adminv1.ListAssignmentsResponse{NextPageToken: next, Total: uint64(table.Len())}, nil
+	return response, nil
 }
 
 // DeleteAssignment implements adminv1.AdminServiceServer.

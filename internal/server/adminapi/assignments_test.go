@@ -321,9 +321,9 @@ func TestOneAssignmentHasAVersionOverHTTP(t *testing.T) {
 			t.Errorf("%d lines say %s", len(lines), words)
 		}
 	}
-	wantLine("outcome=created", `before=nothing`, `after="plan pro"`, "reason=paid")
-	wantLine("outcome=replaced", `before="plan pro"`, `after="plan free"`)
-	wantLine("outcome=deleted", `before="plan free"`, `after=nothing`, "reason=left")
+	wantLine("outcome=created", "before={}", `\"plan\":\"pro\"`, "reason=paid")
+	wantLine("outcome=replaced", `\"plan\":\"pro\"`, `\"plan\":\"free\"`)
+	wantLine("outcome=deleted", `\"plan\":\"free\"`, "after={}", "reason=left")
 	audit := servertest.ReadMessage[adminv1.ListAuditResponse](t, d.AskAdmin("GET", "/audit?domain=api&page_size=2", "view", ""), 200)
 	if len(audit.GetRecords()) != 2 || audit.GetRecords()[0].GetKind() != adminv1.AuditKind_AUDIT_KIND_UNASSIGNED || audit.GetRecords()[0].GetMadeBy() != "operator-1" {
 		t.Errorf("got %v", audit)

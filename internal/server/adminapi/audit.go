@@ -23,10 +23,6 @@ const (
 
 // ListAudit implements adminv1.AdminServiceServer.
 func (a *API) ListAudit(ctx context.Context, r *adminv1.ListAuditRequest) (*adminv1.ListAuditResponse, error) {
-	return collected(ctx, r, a.listAudit, func(m *adminv1.ListAuditResponse, all []*adminv1.AuditRecord) { m.Records = all })
-}
-
-func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add func(*adminv1.AuditRecord) error) (*adminv1.ListAuditResponse, error) {
 	if a.Assignments == nil {
 		return nil, errNoAssignments
 	}
@@ -45,7 +41,7 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 		return nil, endpoint.Invalid("entries: found %d; allowed: at most %d", n, assign.MaxEntries)
 	}
 	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: assignmsg.Entries(r.GetEntries()), After: after}
-	size := pageSum{}
+	response, size := new(adminv1.ListAuditResponse), pageSum{}
 	for {
 		q.Max = min(left, recordsAtATime)
 		records, next, err := a.records(ctx, q)
@@ -56,18 +52,18 @@ func (a *API) listAudit(ctx context.Context, r *adminv1.ListAuditRequest, add fu
 		for i := range records {
 			shown := assignmsg.ShowRecord(&records[i])
 			if !size.fits(shown) {
-				return &adminv1.ListAuditResponse{NextPageToken: pageToken(last)}, nil
+				response.NextPageToken = pageToken(last)
+				return response, nil
 			}
-			if err := add(shown); err != nil {
-				return nil, err
-			}
+			response.Records = append(response.Records, shown)
 			last = records[i].ID
 		}
 		left -= len(records)
 		// If it returned fewer than it may, the store has looked at as many as it does
 		// for a page.
 		if next == "" || left == 0 || len(records) < q.Max {
-			return &adminv1.ListAuditResponse{NextPageToken: pageToken(next)}, nil
+			response.NextPageToken = pageToken(next)
+			return response, nil
 		}
 		q.After = next
 	}

@@ -1,15 +1,13 @@
 package adminapi
 
 import (
-	"context"
 	"encoding/base64"
-	"fmt"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -35,48 +33,15 @@ func subjectOf(domain string, entries []*ratelimitv1.Entry) (assign.Subject, err
 	return s, nil
 }
 
-// describe returns what an assignment says for a line of the log: the base, then each
-// layer with its end.
-func describe(a *assign.Assignment) string {
-	if a == nil {
-		return "nothing"
+// logged returns an assignment for a line of the log, in the JSON of the API, without the
+// fields that it has no value for.
+func logged(a *assign.Assignment) string {
+	short := endpoint.JSON{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true}, IsCompact: true}
+	text, err := short.Marshal(assignmsg.Show(a))
+	if err != nil {
+		return err.Error()
 	}
-	var all []string
-	if !a.Base.IsEmpty() {
-		all = append(all, describeTerms(&a.Base.Terms))
-	}
-	for i := range a.Layers {
-		l := &a.Layers[i]
-		all = append(all, "until "+time.UnixMicro(l.Until).UTC().Format(time.RFC3339)+" "+describeTerms(&l.Terms))
-	}
-	return strings.Join(all, "; ")
-}
-
-func describeTerms(t *assign.Terms) string {
-	var parts []string
-	if t.Blocked {
-		parts = append(parts, "blocked")
-	}
-	if t.Unlimited {
-		parts = append(parts, "unlimited")
-	}
-	for _, n := range t.Numbers {
-		text := fmt.Sprintf("limit %q: %d requests", n.Limit, n.Requests)
-		if n.Period != 0 {
-			text += " in " + n.Period.String()
-		}
-		if n.Burst != 0 {
-			text += fmt.Sprintf(" with burst %d", n.Burst)
-		}
-		parts = append(parts, text)
-	}
-	if t.Plan != "" {
-		parts = append(parts, "plan "+t.Plan)
-	}
-	if t.Calendar != (assign.Calendar{}) {
-		parts = append(parts, t.Calendar.String())
-	}
-	return strings.Join(parts, ", ")
+	return strings.TrimSpace(string(text))
 }
 
 // A page's token is the store's in letters, so that it can stand in a URL.
@@ -100,28 +65,6 @@ func pageSize(asked uint32, byDefault, maxSize int) (int, error) {
 		return 0, endpoint.Invalid("page_size: found %d; allowed: 1 to %d, or 0 for %d", asked, maxSize, byDefault)
 	}
 	return int(asked), nil
-}
-
-// A lister makes an answer that is a list. It calls add with each item, ends with the
-// error of add if there is one, and returns the answer without the items.
-type lister[Q, I, A any] func(ctx context.Context, q *Q, add func(*I) error) (*A, error)
-
-// collected returns an answer with its items, which are bounded in all.
-func collected[Q, I, A any](ctx context.Context, q *Q, list lister[Q, I, A], put func(*A, []*I)) (*A, error) {
-	bytes := 0
-	var items []*I
-	answer, err := list(ctx, q, func(item *I) error {
-		if bytes += proto.Size(any(item).(proto.Message)); bytes > endpoint.MaxAnswer {
-			return errLongAnswer
-		}
-		items = append(items, item)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	put(answer, items)
-	return answer, nil
 }
 
 var errLongAnswer = status.Errorf(codes.ResourceExhausted,

@@ -40,15 +40,12 @@ func nearest(word string, names []string) string {
 }
 
 // ListDomains implements adminv1.AdminServiceServer.
-func (a *API) ListDomains(ctx context.Context, r *adminv1.ListDomainsRequest) (*adminv1.ListDomainsResponse, error) {
-	return collected(ctx, r, a.listDomains, func(m *adminv1.ListDomainsResponse, all []*adminv1.Domain) { m.Domains = all })
-}
-
-func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add func(*adminv1.Domain) error) (*adminv1.ListDomainsResponse, error) {
+func (a *API) ListDomains(context.Context, *adminv1.ListDomainsRequest) (*adminv1.ListDomainsResponse, error) {
 	rules, err := a.rules()
 	if err != nil {
 		return nil, err
 	}
+	response, size := &adminv1.ListDomainsResponse{Fingerprint: rules.Fingerprint()}, pageSum{}
 	for _, d := range rules.Domains() {
 		shown := &adminv1.Domain{
 			Name: d.Name, Place: &adminv1.Place{File: d.File, Line: uint32(d.Line)}, Rules: uint32(len(d.RulesWithPlans())),
@@ -61,11 +58,12 @@ func (a *API) listDomains(_ context.Context, _ *adminv1.ListDomainsRequest, add 
 		if a.Decider.DeniesUnmatched(d) {
 			shown.Unmatched = adminv1.Unmatched_UNMATCHED_DENY
 		}
-		if err := add(shown); err != nil {
-			return nil, err
+		if !size.fits(shown) {
+			return nil, errLongAnswer
 		}
+		response.Domains = append(response.Domains, shown)
 	}
-	return &adminv1.ListDomainsResponse{Fingerprint: rules.Fingerprint()}, nil
+	return response, nil
 }
 
 // outermostKeys returns the keys with which descriptors of a domain begin, in the
@@ -85,11 +83,7 @@ func outermostKeys(d *rules.Domain) []string {
 }
 
 // GetRule implements adminv1.AdminServiceServer.
-func (a *API) GetRule(ctx context.Context, r *adminv1.GetRuleRequest) (*adminv1.GetRuleResponse, error) {
-	return collected(ctx, r, a.listRules, func(m *adminv1.GetRuleResponse, all []*adminv1.Rule) { m.Rules = all })
-}
-
-func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*adminv1.Rule) error) (*adminv1.GetRuleResponse, error) {
+func (a *API) GetRule(_ context.Context, r *adminv1.GetRuleRequest) (*adminv1.GetRuleResponse, error) {
 	rules, err := a.rules()
 	if err != nil {
 		return nil, err
@@ -102,12 +96,15 @@ func (a *API) listRules(_ context.Context, r *adminv1.GetRuleRequest, add func(*
 	if err != nil {
 		return nil, err
 	}
+	response, size := new(adminv1.GetRuleResponse), pageSum{}
 	for _, rule := range all {
-		if err := add(showRule(domain, rule, a.Now())); err != nil {
-			return nil, err
+		shown := showRule(domain, rule, a.Now())
+		if !size.fits(shown) {
+			return nil, errLongAnswer
 		}
+		response.Rules = append(response.Rules, shown)
 	}
-	return new(adminv1.GetRuleResponse), nil
+	return response, nil
 }
 
 // rulesOf returns the rules of a domain that are asked for. Its error is a status.
