@@ -14,10 +14,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
-	"github.com/ratelimitd/ratelimitd/internal/server"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
@@ -94,45 +92,6 @@ func TestSeriesOfTheSameHashAreAllShown(t *testing.T) {
 // escaped is a value of a label as a page has it.
 func escaped(value string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(value)
-}
-
-// waitingCollector blocks scrapes until it is released.
-type waitingCollector struct{ collecting, release chan struct{} }
-
-func (waitingCollector) Describe(chan<- *prometheus.Desc) {}
-
-func (c waitingCollector) Collect(chan<- prometheus.Metric) {
-	c.collecting <- struct{}{}
-	<-c.release
-}
-
-// A page takes memory and a core while it is made, so that many at a time would leave none.
-func TestFewPagesOfMetricsAreMadeAtATime(t *testing.T) {
-	t.Parallel()
-	const atATime = 4
-	waiting := waitingCollector{make(chan struct{}), make(chan struct{})}
-	pages := portless(t, servertest.OneLimit, func(o *server.Options) { o.Metrics.MustRegister(waiting) }).Admin()
-	scrape := func() int {
-		w := httptest.NewRecorder()
-		pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		return w.Code
-	}
-	var all sync.WaitGroup
-	for range atATime {
-		all.Go(func() {
-			if code := scrape(); code != http.StatusOK {
-				t.Errorf("one of the first: %d", code)
-			}
-		})
-		servertest.Within(t, "a scrape", waiting.collecting)
-	}
-	for range 3 {
-		if code := scrape(); code != http.StatusServiceUnavailable {
-			t.Errorf("one too many: %d", code)
-		}
-	}
-	close(waiting.release)
-	all.Wait()
 }
 
 // What a caller sends as a value is one label on one line, or among the others.

@@ -425,8 +425,8 @@ func TestOnOtherAddressesCallersMustBeKnown(t *testing.T) {
 		}
 	}
 	known, _ := startAdmin(t, public)
-	for level, token := range []string{"", "view", "help", "run"} {
-		wantEach(t, known, known.Admin(nil), token, level, codes.Unauthenticated)
+	if p := known.AskAdmin("GET", "/domains", "", ""); p.Code != 401 {
+		t.Errorf("without a token: %d %s", p.Code, p.Body)
 	}
 }
 

@@ -2,14 +2,12 @@ package adminapi_test
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
@@ -109,61 +107,5 @@ func TestAClockThatJumpsAtTheEndOfAnAssignment(t *testing.T) {
 	}
 	if n := f.Table().Len(); n != 1 {
 		t.Errorf("there are %d assignments", n)
-	}
-}
-
-// The limits file loses a plan and a limit that are assigned, and has them again.
-func TestReloadsChangeWhatIsAssigned(t *testing.T) {
-	t.Parallel()
-	const withPro = `
-domain: api
-descriptors:
-  - key: tenant
-    plans: {free: {name: n, requests: 10, period: 1h}, pro: {name: n, requests: 100, period: 1h}}
-    plan: free
-  - {key: user, rate_limit: {name: n, requests: 10, period: 1h}}
-`
-	withoutPro := regexp.MustCompile(`, pro: \{[^}]*\}`).ReplaceAllString(withPro, "")
-	f := servertest.NewAssignments(t)
-	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
-	d := servertest.Start(t, withPro, members, servertest.WithAssignments(f))
-	for path, body := range map[string]string{
-		"/assignment?domain=api&entry=tenant=x": `{"plan":"pro"}`,
-		"/assignment?domain=api&entry=user=x":   `{"numbers":[{"limit":"n","requests":50}]}`,
-	} {
-		if p := d.AskAdmin("PUT", path, "run", body); p.Code != 201 {
-			t.Fatalf("%d %s", p.Code, p.Body)
-		}
-	}
-	d.Take("tenant=x", "user=x")
-	for _, c := range []struct {
-		name, limits string
-		tenant, user map[string]uint64
-	}{
-		{"as assigned", withPro, map[string]uint64{"n": 99}, map[string]uint64{"n": 49}},
-		{"without the plan", withoutPro, map[string]uint64{"n": 9}, map[string]uint64{"n": 49}},
-		{"with another name", withoutPro[:len(withoutPro)-len("n, requests: 10, period: 1h}}\n")] + "m, requests: 10, period: 1h}}\n",
-			map[string]uint64{"n": 9}, map[string]uint64{"m": 10}},
-		{"with the plan as numbers", "domain: api\ndescriptors: [{key: tenant, rate_limit: {name: n, requests: 20, period: 1h}}, {key: user, rate_limit: {unlimited: true}}]\n",
-			map[string]uint64{"n": 19}, nil},
-		{"as before", withPro, map[string]uint64{"n": 99}, map[string]uint64{"n": 49}},
-	} {
-		d.Reload(c.limits)
-		wantLeft(t, inspect(d, "tenant=x"), c.tenant)
-		wantLeft(t, inspect(d, "user=x"), c.user)
-		if t.Failed() {
-			t.Fatal(c.name)
-		}
-	}
-	// A domain that is gone keeps what is assigned in it for the day it is back.
-	d.Reload("domain: other\ndescriptors: [{key: user, rate_limit: {requests: 1, period: 1h}}]\n")
-	if p := d.AskAdmin("GET", "/assignment?domain=api&entry=tenant=x", "view", ""); p.Code != 200 {
-		t.Errorf("%d %s", p.Code, p.Body)
-	}
-	if p := d.AskAdmin("PUT", "/assignment?domain=api&entry=tenant=y", "run", `{"plan":"pro"}`); p.Code != 400 {
-		t.Errorf("%d %s", p.Code, p.Body)
-	}
-	if n := len(f.Recorded()); n != 2 {
-		t.Errorf("there are %d records", n)
 	}
 }

@@ -1,13 +1,11 @@
 package envoyrls_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -47,47 +45,6 @@ func metadataOf(t testing.TB, r *rlsv3.RateLimitRequest) *structpb.Struct {
 		t.Fatal(err)
 	}
 	return s
-}
-
-func TestDynamicMetadataRepeatsTheRequest(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, unitLimits, withMetadata)
-	long := strings.Repeat("x", 300)
-	with := func(r *rlsv3.RateLimitRequest, limits ...string) *rlsv3.RateLimitRequest {
-		for i, l := range limits {
-			if l != "" {
-				r.Descriptors[i].Limit = servertest.ParseOverride(t, l)
-			}
-		}
-		return r
-	}
-	for i, r := range []*rlsv3.RateLimitRequest{
-		servertest.Request("api", 0, "minute=x"),
-		servertest.Request("api", 7, "minute=x", "hour=y,and=z", ""),
-		servertest.Request("unknown", 1<<32-1, "minute=ä\n"),
-		servertest.Charging(t, 1, []string{"0", "18446744073709551615", "-3"}, "minute=x", "minute=y", "minute=z"),
-		with(servertest.Request("api", 0, "minute=x", "nothing=x", "hour=x", "free=x"), "5/HOUR", "0/YEAR", "", "4294967295/90xSECOND"),
-		servertest.Request(long, 0, servertest.Copies(50, "minute="+long)...),
-	} {
-		t.Run(fmt.Sprint("request ", i), func(t *testing.T) {
-			want := metadataOf(t, r)
-			response := d.Send(r)
-			if got := response.GetDynamicMetadata(); !proto.Equal(got, want) {
-				t.Errorf("got %v\nwant %v", got, want)
-			}
-			if len(response.GetStatuses()) != len(r.GetDescriptors()) {
-				t.Errorf("%d statuses", len(response.GetStatuses()))
-			}
-			var over rlsv3.RateLimitResponse
-			if err := protojson.Unmarshal([]byte(d.Post(servertest.ToJSON(t, r)).Body), &over); err != nil || !proto.Equal(over.GetDynamicMetadata(), want) {
-				t.Errorf("over HTTP: got %v, %v\nwant %v", over.GetDynamicMetadata(), err, want)
-			}
-		})
-	}
-	off := servertest.Start(t, unitLimits)
-	if got := off.Ask("api", 7, "minute=x").GetDynamicMetadata(); got != nil {
-		t.Errorf("without the setting: %v", got)
-	}
 }
 
 // Envoy sends header bytes as they are; metadata is always text.

@@ -72,35 +72,6 @@ func TestHostileGiveBacksGainNothing(t *testing.T) {
 	}
 }
 
-// A give-back returns to the limits of its own descriptors only, and once even
-// if it names them twice.
-func TestGiveBackReturnsToItsOwnLimitsOnce(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, servertest.TakeLimits)
-	for _, a := range buckettest.Rates() {
-		mine, others := ofAlgorithm(a, "mine", 3), ofAlgorithm(a, "others", 3)
-		taken := d.SendTake(mine)
-		d.SendTake(others)
-		elsewhere := proto.Clone(mine).(*ratelimitv1.TakeRequest)
-		elsewhere.Domain = "elsewhere"
-		// A domain without limits takes nothing back.
-		if err := d.GiveBack(elsewhere, taken); status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("%s: in another domain: %v", a, err)
-		}
-		for range 3 {
-			if err := d.GiveBack(mine, taken); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if r := d.SendTake(ofAlgorithm(a, "others", 0)); r.GetLimits()[0].GetRemaining() != 1 {
-			t.Errorf("%s: another's limit has %v", a, r)
-		}
-		if r := d.SendTake(ofAlgorithm(a, "mine", 0)); r.GetLimits()[0].GetRemaining() != 4 {
-			t.Errorf("%s: given back three times: %v", a, r)
-		}
-	}
-}
-
 // Requests with absurd numbers are refused or decided. They break nothing and
 // leave nothing in memory.
 func TestHostileTakesBreakNothing(t *testing.T) {

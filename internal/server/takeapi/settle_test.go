@@ -142,37 +142,6 @@ func TestReplacedLimitsAreNotSettled(t *testing.T) {
 	wantSaid(t, d.Settle("one", "user=alice:30", "vip=alice:1"), "true; 1 wide -0 +0 of 1, 499 left")
 }
 
-// Whoever gives a take back and settles it as well gets it back once.
-func TestGiveBackAndSettlementReturnOnce(t *testing.T) {
-	t.Parallel()
-	d := servertest.Start(t, tokenLimits)
-	d.Take("user=alice:30", "team=red:30")
-	take := servertest.Taking("user=alice:40", "team=red:40")
-	take.Id = "one"
-	left := func(want uint64) {
-		t.Helper()
-		if r := d.Take("user=alice:0", "team=red:0"); r.GetLimits()[0].GetRemaining() != want || r.GetLimits()[1].GetRemaining() != 900+want {
-			t.Errorf("%v, want %d left", r, want)
-		}
-	}
-	taken := d.SendTake(take)
-	for range 2 {
-		if err := d.GiveBack(take, taken); err != nil {
-			t.Fatal(err)
-		}
-		left(70)
-	}
-	wantSaid(t, d.Settle("one", "user=alice:0", "team=red:0"), "false; 0 minute unknown; 1 hour unknown; 1 day unknown")
-	left(70)
-	taken = d.SendTake(take)
-	d.Settle("one", "user=alice:10", "team=red:10")
-	left(60)
-	if err := d.GiveBack(take, taken); err != nil {
-		t.Fatal(err)
-	}
-	left(70)
-}
-
 func TestWrongIDsAndSettlementsAreRefused(t *testing.T) {
 	t.Parallel()
 	d := servertest.Start(t, tokenLimits, func(o *server.Options) { o.Requests.Bounds.SettleWithin = 2 * time.Hour })
