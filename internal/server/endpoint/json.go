@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -16,21 +17,6 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/proto/apijson"
 )
-
-// ReadJSON reads a message in protobuf JSON. If it cannot, it answers the request
-// and returns false.
-func (e *Endpoint) ReadJSON(w http.ResponseWriter, r *http.Request, message proto.Message, bounds JSONBounds) bool {
-	if !e.ReadBody(w, r, bounds) {
-		return false
-	}
-	if err := parseJSON(r.Body, message); err != nil {
-		err = Invalid("%v", err)
-		e.Requests.Failed(status.Code(err))
-		WriteStatus(w, err)
-		return false
-	}
-	return true
-}
 
 // ReadBody is the function ReadBody, except that it also checks the site, answers a request
 // that it refuses, and returns false.
@@ -141,9 +127,14 @@ func (j *JSON) NewEncoder(w io.Writer) runtime.Encoder {
 	})
 }
 
-// AnswerJSON also prints fields that are false or 0, for readers that do not know what
-// a missing field means.
-var AnswerJSON = protojson.MarshalOptions{EmitDefaultValues: true}
+// JSON returns how an endpoint reads and writes JSON. It prints fields that are false or 0
+// too, for readers that do not know what a missing field means.
+func (e *Endpoint) JSON() *JSON {
+	return &JSON{
+		MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
+		Invalid:        func() { e.Requests.Failed(codes.InvalidArgument) },
+	}
+}
 
 // NoHeaders lets none of a request's headers become metadata, which nothing here reads.
 func NoHeaders(string) (string, bool) { return "", false }
@@ -156,21 +147,6 @@ type IgnoringErrors struct{ http.ResponseWriter }
 func (w IgnoringErrors) Write(text []byte) (int, error) {
 	_, _ = w.ResponseWriter.Write(text)
 	return len(text), nil
-}
-
-// WriteMessage writes the answer to a request that was decided.
-func WriteMessage(w http.ResponseWriter, message proto.Message, denied bool) {
-	out, err := apijson.Marshal(AnswerJSON, message)
-	if err != nil {
-		WriteError(w, http.StatusInternalServerError, err.Error())
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if denied {
-		w.WriteHeader(http.StatusTooManyRequests)
-	}
-	// A client that no longer reads is not a failure.
-	_, _ = w.Write(append(out, '\n'))
 }
 
 // WriteStatus writes the error of a call, with its HTTP status.

@@ -114,8 +114,12 @@ func (e *API) answerMessage(ctx context.Context, r *rlsv3.RateLimitRequest, bega
 // PostJSON is ShouldRateLimit. A denial is a 429.
 func (e *API) PostJSON(w http.ResponseWriter, r *http.Request) {
 	began := e.Decider.Clock()
+	if !e.ReadBody(w, r, endpoint.BoundsOfRequest(e.Bounds)) {
+		return
+	}
 	var request rlsv3.RateLimitRequest
-	if !e.ReadJSON(w, r, &request, endpoint.BoundsOfRequest(e.Bounds)) {
+	if err := e.JSON().NewDecoder(r.Body).Decode(&request); err != nil {
+		endpoint.WriteStatus(w, endpoint.Invalid("%v", err))
 		return
 	}
 	response, err := e.answerMessage(r.Context(), &request, began)
@@ -126,7 +130,12 @@ func (e *API) PostJSON(w http.ResponseWriter, r *http.Request) {
 	for _, h := range response.GetResponseHeadersToAdd() {
 		w.Header().Set(h.GetKey(), h.GetValue())
 	}
-	endpoint.WriteMessage(w, response, response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT)
+	w.Header().Set("Content-Type", "application/json")
+	if response.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	// A client that no longer reads is not a failure.
+	_ = e.JSON().NewEncoder(w).Encode(response)
 }
 
 // degradedMetadata is the dynamic_metadata of a degraded answer.

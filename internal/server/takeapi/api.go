@@ -70,6 +70,30 @@ func (t *take) AppendWire(dst []byte) []byte { return t.appendTakeResponse(dst) 
 // answerTake decides one request.
 func (a *API) answerTake(ctx context.Context, t *take) error { return a.Answer(ctx, t.Call, nil) }
 
+// oneCall is a request that is neither a take nor a give-back.
+type oneCall struct {
+	takeCall
+	overload.Charge
+	read   func(takeCall, string) error
+	append func(takeCall, []byte) []byte
+}
+
+func (a *API) newCall(read func(takeCall, string) error, append func(takeCall, []byte) []byte) *oneCall {
+	return &oneCall{takeCall: takeCall{a.Decider.Call(a.Decider.Clock())}, read: read, append: append}
+}
+
+func (o *oneCall) ReadWire(message string) error {
+	o.Size = len(message)
+	return o.read(o.takeCall, message)
+}
+
+func (o *oneCall) AppendWire(dst []byte) []byte { return o.append(o.takeCall, dst) }
+
+// Release ends the use of a request that newCall returned.
+func (o *oneCall) Release() { o.Call.Release() }
+
+func (a *API) answerCall(ctx context.Context, o *oneCall) error { return a.Answer(ctx, o.Call, nil) }
+
 // CallOf reads a request into a call of the decider, like a take. The caller releases
 // it.
 func CallOf(d *decide.Decider, r *ratelimitv1.TakeRequest) (*decide.Call, error) {
@@ -130,8 +154,8 @@ func (a *API) Register(g *grpc.Server) {
 			endpoint.Unary(a.Endpoint, a, "TakeMany", ratelimitv1.RateLimitService_TakeMany_FullMethodName,
 				func() *takes { return &takes{api: a} }, a.takeMany),
 			endpoint.Unary(a.Endpoint, a, "GiveBack", ratelimitv1.RateLimitService_GiveBack_FullMethodName, a.newGiveBack, a.giveBackTake),
-			endpoint.Unary(a.Endpoint, a, "Settle", ratelimitv1.RateLimitService_Settle_FullMethodName, a.newSettle, a.settle),
-			endpoint.Unary(a.Endpoint, a, "Release", ratelimitv1.RateLimitService_Release_FullMethodName, a.newRelease, a.answerRelease),
+			endpoint.Unary(a.Endpoint, a, "Settle", ratelimitv1.RateLimitService_Settle_FullMethodName, a.newSettle, a.answerCall),
+			endpoint.Unary(a.Endpoint, a, "Release", ratelimitv1.RateLimitService_Release_FullMethodName, a.newRelease, a.answerCall),
 		},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "TakeStream",

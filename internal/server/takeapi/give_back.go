@@ -2,7 +2,6 @@ package takeapi
 
 import (
 	"context"
-	"strings"
 
 	"google.golang.org/grpc/status"
 
@@ -35,15 +34,12 @@ func (g *giveBackCall) maxMoments() int { return momentsPerDescriptor * g.api.Bo
 // ReadWire reads a GiveBackRequest.
 func (g *giveBackCall) ReadWire(message string) error {
 	g.call.Size = len(message)
-	take, parts := "", []string(nil)
+	var take parts
 	f := wire.Fields[string]{Rest: message}
 	for f.Next() {
 		switch {
 		case f.Is(1, wire.Bytes):
-			if take != "" {
-				parts = append(parts, take)
-			}
-			take = f.Bytes
+			take.add(f.Bytes)
 		case f.Is(2, wire.Varint):
 			g.addMoment(f.Varint)
 		case f.Is(3, wire.Fixed64):
@@ -57,10 +53,7 @@ func (g *giveBackCall) ReadWire(message string) error {
 	if f.Err != nil {
 		return f.Err
 	}
-	if parts != nil { // protobuf: a message in several parts is their sum
-		take = strings.Join(append(parts, take), "")
-	}
-	return takeCall{g.call}.unmarshalTake(take)
+	return takeCall{g.call}.unmarshalTake(take.join())
 }
 
 func (g *giveBackCall) Holds() int64 {

@@ -32,10 +32,7 @@ func GetOpenAPI(w http.ResponseWriter, _ *http.Request) {
 // handlers read it.
 func (a *API) Routes() map[string]http.HandlerFunc {
 	mux := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &endpoint.JSON{
-			MarshalOptions: endpoint.AnswerJSON,
-			Invalid:        func() { a.Requests.Failed(codes.InvalidArgument) },
-		}),
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, a.JSON()),
 		runtime.WithIncomingHeaderMatcher(endpoint.NoHeaders),
 		runtime.WithForwardResponseOption(writeDenial),
 		runtime.WithErrorHandler(func(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
@@ -92,12 +89,12 @@ func (m messages) GiveBack(ctx context.Context, r *ratelimitv1.GiveBackRequest) 
 // Settle implements ratelimitv1.RateLimitServiceServer. An unknown ID is no error: to ask
 // again would not help.
 func (m messages) Settle(ctx context.Context, r *ratelimitv1.SettleRequest) (*ratelimitv1.SettleResponse, error) {
-	return answerMessage(ctx, m.api.newSettle(), m.api.settle, r, new(ratelimitv1.SettleResponse))
+	return answerMessage(ctx, m.api.newSettle(), m.api.answerCall, r, new(ratelimitv1.SettleResponse))
 }
 
 // Release implements ratelimitv1.RateLimitServiceServer.
 func (m messages) Release(ctx context.Context, r *ratelimitv1.ReleaseRequest) (*ratelimitv1.ReleaseResponse, error) {
-	return answerMessage(ctx, m.api.newRelease(), m.api.answerRelease, r, new(ratelimitv1.ReleaseResponse))
+	return answerMessage(ctx, m.api.newRelease(), m.api.answerCall, r, new(ratelimitv1.ReleaseResponse))
 }
 
 // wireCall is a call that is read and written as bytes.

@@ -9,50 +9,44 @@ type itemQueue struct {
 	mu     sync.Mutex
 	items  []*item
 	closed bool
-	// changed has an element when items or closed have changed.
-	changed chan struct{}
+	// changed is signalled when items or closed have changed.
+	changed *sync.Cond
 }
 
-func newItemQueue() *itemQueue { return &itemQueue{changed: make(chan struct{}, 1)} }
+func newItemQueue() *itemQueue {
+	q := new(itemQueue)
+	q.changed = sync.NewCond(&q.mu)
+	return q
+}
 
 // add never waits.
 func (q *itemQueue) add(items ...*item) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.items = append(q.items, items...)
-	q.mu.Unlock()
-	q.notify()
+	q.changed.Signal()
 }
 
 // close ends the queue: no more items come.
 func (q *itemQueue) close() {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.closed = true
-	q.mu.Unlock()
-	q.notify()
-}
-
-func (q *itemQueue) notify() {
-	select {
-	case q.changed <- struct{}{}:
-	default:
-	}
+	q.changed.Signal()
 }
 
 // next waits for items and returns those that are there, up to maxItems; none once
 // the queue is closed and empty. Only one goroutine may call it.
 func (q *itemQueue) next(maxItems int) []*item {
-	for {
-		q.mu.Lock()
-		items, closed := q.items, q.closed
-		n := min(maxItems, len(items))
-		q.items = items[n:]
-		if n == len(items) {
-			q.items = nil
-		}
-		q.mu.Unlock()
-		if n > 0 || closed {
-			return items[:n:n]
-		}
-		<-q.changed
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.items) == 0 && !q.closed {
+		q.changed.Wait()
 	}
+	n := min(maxItems, len(q.items))
+	items := q.items[:n:n]
+	if q.items = q.items[n:]; len(q.items) == 0 {
+		q.items = nil
+	}
+	return items
 }

@@ -1,30 +1,19 @@
 package takeapi
 
 import (
-	"context"
-
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// release is a ReleaseRequest, which has the fields of a TakeRequest, and then its
-// answer.
-type release struct {
-	takeCall
-	overload.Charge
+func (a *API) newRelease() *oneCall {
+	return a.newCall(takeCall.unmarshalRelease, takeCall.appendReleaseResponse)
 }
 
-func (a *API) newRelease() *release {
-	return &release{takeCall: takeCall{a.Decider.Call(a.Decider.Clock())}}
-}
-
-// ReadWire reads a ReleaseRequest.
-func (r *release) ReadWire(message string) error {
-	r.Size = len(message)
-	err := r.unmarshalTake(message)
-	r.toRelease()
+// unmarshalRelease reads a ReleaseRequest, which has the fields of a TakeRequest.
+func (c takeCall) unmarshalRelease(request string) error {
+	err := c.unmarshalTake(request)
+	c.toRelease()
 	return err
 }
 
@@ -37,9 +26,6 @@ func (c takeCall) toRelease() {
 		d.Own, d.HasHitsAddend, d.HitsAddend, d.Refund = decide.Override{}, true, 1, true
 	}
 }
-
-// AppendWire appends the ReleaseResponse.
-func (r *release) AppendWire(dst []byte) []byte { return r.appendReleaseResponse(dst) }
 
 // appendReleaseResponse appends the ReleaseResponse of a call that has released.
 func (c takeCall) appendReleaseResponse(dst []byte) []byte {
@@ -64,9 +50,4 @@ func (c takeCall) appendReleaseResponse(dst []byte) []byte {
 		dst = wire.AppendNumber(dst, 2, 1)
 	}
 	return dst
-}
-
-// answerRelease frees the slots of the request's holders.
-func (a *API) answerRelease(ctx context.Context, r *release) error {
-	return a.Answer(ctx, r.Call, nil)
 }

@@ -1,40 +1,17 @@
 package takeapi
 
 import (
-	"context"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ratelimitd/ratelimitd/internal/decide"
-	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 
-// settleCall is a SettleRequest, and then its answer.
-type settleCall struct {
-	takeCall
-	overload.Charge
+func (a *API) newSettle() *oneCall {
+	return a.newCall(takeCall.unmarshalSettle, takeCall.appendSettleResponse)
 }
-
-func (a *API) newSettle() *settleCall {
-	return &settleCall{takeCall: takeCall{a.Decider.Call(a.Decider.Clock())}}
-}
-
-// ReadWire reads a SettleRequest.
-func (s *settleCall) ReadWire(message string) error {
-	s.Size = len(message)
-	return s.unmarshalSettle(message)
-}
-
-// AppendWire appends the SettleResponse.
-func (s *settleCall) AppendWire(dst []byte) []byte { return s.appendSettleResponse(dst) }
-
-// Release ends the use of the request.
-func (s *settleCall) Release() { s.Call.Release() }
-
-// settle settles one request.
-func (a *API) settle(ctx context.Context, s *settleCall) error { return a.Answer(ctx, s.Call, nil) }
 
 // unmarshalSettle reads a SettleRequest into an empty call, which keeps parts of it.
 func (c takeCall) unmarshalSettle(request string) error {

@@ -69,11 +69,11 @@ func FuzzReleaseResponse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, released uint8, remaining int64, degraded bool) {
 		l := fuzzedLimit(t, name, bucket.Concurrency)
 		d := bucket.Decision{Released: bucket.Released(released % (uint8(bucket.ReleasedTooLate) + 1)), Remaining: max(0, remaining%(bucket.MaxHolders+1)), Degraded: degraded}
-		r := release{takeCall: takeCall{decide.New(decide.Options{}).NewCall()}}
-		r.Outcomes = []decide.Outcome{{}, {Limits: []*bucket.Limit{l}, Decisions: []bucket.Decision{d}}}
+		c := takeCall{decide.New(decide.Options{}).NewCall()}
+		c.Outcomes = []decide.Outcome{{}, {Limits: []*bucket.Limit{l}, Decisions: []bucket.Decision{d}}}
 		want := &ratelimitv1.ReleaseResponse{Degraded: degraded, Limits: []*ratelimitv1.ReleasedLimit{{
 			DescriptorIndex: 1, Name: name, Released: ratelimitv1.Released(d.Released) + ratelimitv1.Released_RELEASED_NOTHING, Remaining: uint64(d.Remaining),
 		}}}
-		wantMessage(t, r.AppendWire(nil), want, new(ratelimitv1.ReleaseResponse))
+		wantMessage(t, c.appendReleaseResponse(nil), want, new(ratelimitv1.ReleaseResponse))
 	})
 }

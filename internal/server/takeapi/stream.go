@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -46,7 +47,7 @@ type takeStream struct {
 
 	// If the store waits, slots bounds the requests in flight, and answered has
 	// the answers for the writer.
-	slots    chan struct{}
+	slots    *semaphore.Weighted
 	answered *itemQueue
 	deciding sync.WaitGroup
 }
@@ -59,7 +60,7 @@ func (a *API) takeStream(stream grpc.ServerStream) error {
 	defer s.conn.Add(-takeStreamCost)
 	var writer chan error
 	if a.RemoteStore {
-		s.slots, s.answered = make(chan struct{}, takesInFlight), newItemQueue()
+		s.slots, s.answered = semaphore.NewWeighted(takesInFlight), newItemQueue()
 		writer = make(chan error, 1)
 		go func() { writer <- s.write() }()
 	}
@@ -169,11 +170,11 @@ func (s *takeStream) takeOver(t *streamTakes) error {
 			slots += min(len(t.message)/waitingItemCost, takesInFlight/2)
 		}
 		first = false
-		if !s.tryHold(slots) {
+		if !s.slots.TryAcquire(int64(slots)) {
 			s.decide(items) // they hold some of the slots
 			items = nil
-			if err := s.hold(slots); err != nil {
-				return err
+			if err := s.slots.Acquire(s.Context(), int64(slots)); err != nil {
+				return status.FromContextError(err).Err()
 			}
 		}
 		if err := s.conn.Reserve(int64(slots) * waitingItemCost); err != nil {
@@ -204,39 +205,8 @@ func (s *takeStream) decide(items []*item) {
 	s.deciding.Go(func() { s.answerTogether(s.ctx, items, alone, s.answered.add) })
 }
 
-// tryHold reports whether there is room for this many more slots in flight, and then holds
-// them.
-func (s *takeStream) tryHold(slots int) bool {
-	for i := range slots {
-		select {
-		case s.slots <- struct{}{}:
-			continue
-		default:
-		}
-		for range i {
-			<-s.slots
-		}
-		return false
-	}
-	return true
-}
-
-// hold waits until there is room for this many more slots in flight.
-func (s *takeStream) hold(slots int) error {
-	for range slots {
-		select {
-		case s.slots <- struct{}{}:
-		case <-s.Context().Done():
-			return status.FromContextError(s.Context().Err()).Err()
-		}
-	}
-	return nil
-}
-
 func (s *takeStream) letGo(slots int) {
-	for range slots {
-		<-s.slots
-	}
+	s.slots.Release(int64(slots))
 	s.conn.Add(-int64(slots) * waitingItemCost)
 }
 
