@@ -18,8 +18,8 @@ type accessFiles struct {
 	callers *access.LiveCallers
 }
 
-// loadAccess loads the files. A file with errors ends the daemon: without it nobody would
-// be known, or everybody would be let in.
+// loadAccess loads the files. A file with errors ends the daemon: without it no caller
+// would be known, or all would be admitted.
 func loadAccess(s settings.Settings, metrics prometheus.Registerer, log *slog.Logger) (accessFiles, error) {
 	var a accessFiles
 	if path := s.Admin.TokensFile; path != "" && s.Admin.Address != "" {

@@ -74,8 +74,8 @@ func limitsOverXDS(s settings.Limits, options limitsfile.Options, metrics promet
 var errStopped = errors.New("stopped by a signal")
 
 // follow follows the xDS server, if limits come from one, until end is called.
-// Unless limits are optional it waits for the server's first answer, for ever if
-// necessary; it returns errStopped if a signal ends that.
+// Unless limits are optional it waits for the server's first answer, without a
+// time limit; it returns errStopped if a signal ends the wait.
 func (l *limits) follow(ctx context.Context, initial settings.Initial, received signals, log *slog.Logger) (end func(), err error) {
 	if l.xds == nil {
 		return func() {}, nil

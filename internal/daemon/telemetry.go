@@ -21,7 +21,7 @@ func logTelemetry(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if unlogged, due := lines.Due(time.Now(), telemetryLogEvery); due {
 			// The collector's answer is in it, whatever that may be.
-			log.Warn("OpenTelemetry: a collector did not take all; requests are answered all the same", "error", tracing.Cut(err.Error()), "unlogged_before", unlogged)
+			log.Warn("OpenTelemetry: a collector did not accept everything; requests are still answered", "error", tracing.Cut(err.Error()), "unlogged_before", unlogged)
 		}
 	}))
 }

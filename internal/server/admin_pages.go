@@ -43,7 +43,7 @@ func newPagePlaces() pagePlaces {
 	}
 }
 
-// getRules writes the rules in force. Nobody reads what cannot be written.
+// getRules writes the rules in force. A write fails only if the client is gone.
 func (s *Server) getRules(w http.ResponseWriter, _ *http.Request) {
 	out := textPage(w)
 	defer out.Flush()
@@ -74,9 +74,9 @@ func textPage(w http.ResponseWriter) *pages.Writer {
 
 // writeReloads writes when files were loaded, and what is wrong with them.
 func writeReloads(out io.Writer, st reload.Status, what, inForce string) {
-	until := "these " + inForce + " stay in force until they are mended"
+	until := "these " + inForce + " stay in force until they are fixed"
 	if st.Generation == 0 {
-		until = "no request is answered until they are mended"
+		until = "no request is answered until they are fixed"
 	}
 	writeGeneration(out, st, what)
 	if st.LastError != nil {

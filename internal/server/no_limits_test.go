@@ -37,7 +37,7 @@ func TestNothingIsAnsweredWithoutLimits(t *testing.T) {
 		}
 		asynctest.Eventually(t, "the reason", func() bool { return d.Get("http", "/healthcheck").Body == "NOT_SERVING: no limits are loaded yet\n" })
 		wantHealth(d, "NOT_SERVING")
-		wantPage(t, d.Get("admin", "/rlconfig"), 200, "# no limits were loaded yet\n", "; no request is answered until they are mended:\n#   ", "later.yaml")
+		wantPage(t, d.Get("admin", "/rlconfig"), 200, "# no limits were loaded yet\n", "; no request is answered until they are fixed:\n#   ", "later.yaml")
 		wantPage(t, d.Get("admin", "/metrics"), 200, "ratelimitd_limits_rules 0\n", "ratelimitd_limits_last_reload_successful 0\n")
 		if p := d.Post(servertest.BodyX); p.Code != 503 {
 			t.Errorf("over HTTP: %d %s", p.Code, p.Body)

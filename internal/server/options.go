@@ -102,7 +102,7 @@ type GRPC struct {
 	TLS *tls.Config
 	// ConnectionAge is the age at which clients are asked to reconnect, which makes those
 	// behind a load balancer of connections find new daemons, and ConnectionAgeGrace how
-	// long their calls then have to end; 0 is for ever.
+	// long their calls then have to end; 0 means no limit.
 	ConnectionAge, ConnectionAgeGrace time.Duration
 }
 

@@ -58,8 +58,8 @@ func (t *Top) Add(now time.Duration, text []byte, n uint64) {
 	isDue := len(t.due) > 0
 	t.mu.Unlock()
 	if isDue && t.past.TryLock() {
-		// Whoever holds the history may look at it for milliseconds; what is due is put
-		// away the next time.
+		// A reader may hold the history for milliseconds; what is due is put away the
+		// next time.
 		defer t.past.Unlock()
 		t.settle(now)
 	}

@@ -62,14 +62,14 @@ const failureLogEvery = time.Minute
 // wait: an export that hangs has no error for a long time.
 func (q *queue) tellDrop() {
 	if unlogged, due := q.drops.Due(time.Now(), failureLogEvery); due {
-		q.log.Warn("traces: spans are dropped, since the collector does not take those that wait; requests are answered all the same", "waiting", q.size, "unlogged_before", unlogged)
+		q.log.Warn("traces: spans are dropped, since the collector does not accept those that wait; requests are still answered", "waiting", q.size, "unlogged_before", unlogged)
 	}
 }
 
 func (q *queue) logFailure(err error) {
 	if unlogged, due := q.lines.Due(time.Now(), failureLogEvery); due {
 		// The collector's answer is in it, whatever that may be.
-		q.log.Warn("traces: spans are lost; requests are answered all the same", "error", Cut(err.Error()), "unlogged_before", unlogged)
+		q.log.Warn("traces: spans are lost; requests are still answered", "error", Cut(err.Error()), "unlogged_before", unlogged)
 	}
 }
 

@@ -23,7 +23,7 @@ descriptors:
 - {key: tenant, plans: {pro: {name: month, requests: 5, period: 30d}}, plan: pro}
 - {key: user, value: monitor, rate_limit: {unlimited: true}}
 `, filetest.Write(t, t.TempDir(), "tokens.yaml", fmt.Sprintf("- {name: ops, role: operator, sha256: %x}\n", sum)))
-	const misspelt = "no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one all the same; no descriptor here has the key tennant; did you mean tenant ("
+	const misspelt = "no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one anyway; no descriptor here has the key tennant; did you mean tenant ("
 	const absent = "this changes nothing: nothing is assigned to tennant=mallory, and no rule is for descriptors that begin with it; no descriptor here has the key tennant; did you mean tenant ("
 	const full = "nothing is counted for tenant=nobody: month is full"
 	const noLimit = "no rule is for the descriptor tennant=nobody, so it has no limit to reset; no descriptor here has the key tennant; did you mean tenant ("

@@ -569,10 +569,10 @@ func TestOpenConnectionsEndWithTheirCertificates(t *testing.T) {
 				t.Fatalf("%d %s", code, text)
 			}
 			end(d, caFile, other.PEM)
-			if code, text := get("/rlconfig"); code != 403 || !strings.Contains(text, "good no more") {
+			if code, text := get("/rlconfig"); code != 403 || !strings.Contains(text, "no longer valid") {
 				t.Errorf("a page: %d %s", code, text)
 			}
-			if m, err := watch.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "good no more") {
+			if m, err := watch.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "no longer valid") {
 				t.Errorf("the watch: %v, %v", m, err)
 			}
 			// The first call ends the connection, and the handshake of the next one fails.

@@ -94,7 +94,7 @@ type askedChange struct {
 	// hints name what may have been meant if something is wrong, a sentence each.
 	hints []string
 	// warnings are what its maker should know, a sentence each. If it is idle, the first
-	// says why it would do nothing for anybody.
+	// says why it would have no effect.
 	warnings []string
 	idle     bool
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // deadlines sets the deadlines of a request. A gRPC stream may still be ending when its
-// request has ended, as when its caller has gone; then nothing may be set any more.
+// request has ended, as when its caller disconnects; then no deadline may be set.
 type deadlines struct {
 	response *http.ResponseController
 
@@ -15,7 +15,7 @@ type deadlines struct {
 	hasEnded bool
 }
 
-// read sets until when the request is read; the zero time is for ever.
+// read sets the read deadline; the zero time means none.
 func (d *deadlines) read(until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -24,7 +24,7 @@ func (d *deadlines) read(until time.Time) {
 	}
 }
 
-// write sets until when the answer is written; the zero time is for ever.
+// write sets the write deadline; the zero time means none.
 func (d *deadlines) write(until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

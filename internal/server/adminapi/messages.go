@@ -13,8 +13,8 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/server/overload"
 )
 
-// Behind an http.Handler gRPC reads all that a caller sends, whether anybody takes it
-// or not, and holds 16 KiB for each piece of it, however small. So it is handed whole
+// Behind an http.Handler gRPC reads all that a caller sends, whether or not it is
+// used, and holds 16 KiB for each piece of it, however small. So it is handed whole
 // messages, and no more of them than a call may have.
 
 const (

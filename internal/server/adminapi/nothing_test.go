@@ -33,7 +33,7 @@ func TestChangesThatHitNothing(t *testing.T) {
 	}{
 		{
 			"a misspelt key", "tennant=mallory", `{"blocked":true}`,
-			"no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one all the same",
+			"no rule is for descriptors that begin with tennant=mallory: a block denies only requests that send one anyway",
 			"no descriptor here has the key tennant; did you mean tenant (", // as explain says
 		},
 		{
@@ -176,7 +176,7 @@ func TestBlocksWithoutARuleDoWhatTheWarningSays(t *testing.T) {
 	members, _, _ := servertest.WithMembers(t, servertest.SomeMembers())
 	denying := servertest.Start(t, strings.Replace(adminLimits, "domain: api\n", "domain: api\nunmatched: deny\n", 1), members, servertest.WithAssignments(f))
 	made := servertest.ReadMessage[adminv1.PutAssignmentsResponse](t, denying.AskAdmin("PUT", "/assignment?"+subjectQuery("other=x"), "run", `{"blocked":true}`), 201).GetChanges()[0]
-	if w := made.GetWarnings(); len(w) == 0 || !strings.Contains(w[0], "a request that sends one all the same is denied already") {
+	if w := made.GetWarnings(); len(w) == 0 || !strings.Contains(w[0], "a request that sends one anyway is denied already") {
 		t.Errorf("the warnings are %q", w)
 	}
 }

@@ -95,7 +95,7 @@ func recordOnly(keys []string) []string {
 	return []string{keys[0] + "#holder"}
 }
 
-// idleReset is the error of a strict reset that would do nothing for anybody.
+// idleReset is the error of a strict reset that would have no effect.
 func idleReset(warnings []string) error {
 	return status.Error(codes.FailedPrecondition, strings.Join(warnings, "; "))
 }

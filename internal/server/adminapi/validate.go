@@ -18,8 +18,8 @@ import (
 // namesShown bounds the names that an error lists.
 const namesShown = 20
 
-// judge finds out what is wrong with what a change sets, or why it would do nothing for
-// anybody, under the rules in force.
+// judge finds out what is wrong with what a change sets, or why it would have no effect,
+// under the rules in force.
 func (a *API) judge(rules *rules.Set, reacher *trace.Reacher, q *askedChange) {
 	if !q.change.Sets() {
 		// An assignment may be removed though its rule is gone.
@@ -70,9 +70,9 @@ func absent(reacher *trace.Reacher, asked *assign.Subject) []string {
 func (a *API) idleBlock(domain *rules.Domain, entries []bucket.Entry) string {
 	text := fmt.Sprintf("no rule is for descriptors that begin with %s: ", words.Entries(entries))
 	if a.Decider.DeniesUnmatched(domain) {
-		return text + "a request that sends one all the same is denied already, unless it brings its own numbers"
+		return text + "a request that sends one anyway is denied already, unless it brings its own numbers"
 	}
-	return text + "a block denies only requests that send one all the same"
+	return text + "a block denies only requests that send one anyway"
 }
 
 // withHints adds hints to what is wrong.

@@ -179,7 +179,7 @@ func (a *API) CheckCertificate(r *http.Request) error {
 		return nil
 	}
 	if err := a.VerifyClient(*r.TLS); err != nil {
-		return status.Errorf(codes.Unauthenticated, "the certificate of this connection is good no more: %v", err)
+		return status.Errorf(codes.Unauthenticated, "the certificate of this connection is no longer valid: %v", err)
 	}
 	return nil
 }

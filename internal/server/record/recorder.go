@@ -191,8 +191,7 @@ func (d *descriptor) rule(o *decide.Outcome) {
 
 // findMoment gives the line the moment on the store's clock of the first decision that was
 // charged, or else of the first that has one: with a refusal some are charged, and others looked at later.
-// Denials from memory have none, and the store's clock is told by how long they have been
-// there.
+// Denials from memory have none: their age gives the store's clock.
 func (s *scratch) findMoment(q *Request) {
 	var first *bucket.Decision
 	remembered := int64(0)

@@ -56,8 +56,8 @@ func (s *subjects) admit(now int64, q *Request) bool {
 }
 
 // isNext reports whether a count begins again for a moment this many seconds after those
-// that it counts. One second back, it goes on: whoever read the clock at the turn of a
-// second may come after others who read it then. Further back, the clock was set.
+// that it counts. One second back, it goes on: a request that read the clock before
+// the turn of a second may come after one that read it later. Further back, the clock was set.
 func isNext(seconds int64) bool { return seconds > 0 || seconds < -1 }
 
 // hash returns the hash of the request's subject. That of a denied request is the

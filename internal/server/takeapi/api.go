@@ -22,7 +22,7 @@ type API struct {
 	*endpoint.Endpoint
 	// Stopping ends when the server stops, and ends streams with it.
 	Stopping context.Context
-	// Age and Grace are those of connections; 0 means for ever.
+	// Age and Grace are those of connections; 0 means no limit.
 	Age, Grace time.Duration
 	takes      sync.Pool
 }
