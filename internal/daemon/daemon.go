@@ -143,7 +143,7 @@ func (p *parts) run(outer context.Context, s settings.Settings, received signals
 	defer background.Wait()
 	defer cancel()
 	files := p.files()
-	p.begin(ctx, s, files, &background)
+	p.start(ctx, s, files, &background)
 	stop, failed := make(chan time.Duration), make(chan error, 1)
 	stopNow := func() {
 		select {
@@ -178,8 +178,8 @@ func (p *parts) run(outer context.Context, s settings.Settings, received signals
 	return nil
 }
 
-// begin starts what the server needs before it serves, and what runs until ctx ends.
-func (p *parts) begin(ctx context.Context, s settings.Settings, files []reloader, background *sync.WaitGroup) {
+// start starts what the server needs before it serves, and what runs until ctx ends.
+func (p *parts) start(ctx context.Context, s settings.Settings, files []reloader, background *sync.WaitGroup) {
 	background.Go(func() { gctuning.GiveBack(ctx) })
 	if s.Limits.Watch {
 		for _, f := range files {

@@ -109,7 +109,7 @@ func (s *Server) watchReadiness(ctx context.Context) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
-		w.look(ctx)
+		w.check(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -129,7 +129,7 @@ type readinessWatch struct {
 	refused   bool            // whether that failure is a refusal
 }
 
-func (w *readinessWatch) look(ctx context.Context) {
+func (w *readinessWatch) check(ctx context.Context) {
 	var err error
 	if !w.answered || w.options.Health.Readiness == WhileStoreAnswers {
 		err = w.ping(ctx)

@@ -49,7 +49,7 @@ func (q *queue) take() bool {
 	if q.taken.Add(1) > q.size {
 		q.taken.Add(-1)
 		q.dropped.Inc()
-		q.tellDrop()
+		q.logDrop()
 		return false
 	}
 	return true
@@ -58,9 +58,9 @@ func (q *queue) take() bool {
 // failureLogEvery is how often it is logged that the collector does not take spans.
 const failureLogEvery = time.Minute
 
-// tellDrop logs that a span is dropped, while the collector does not take those that
+// logDrop logs that a span is dropped, while the collector does not accept those that
 // wait: an export that hangs has no error for a long time.
-func (q *queue) tellDrop() {
+func (q *queue) logDrop() {
 	if unlogged, due := q.drops.Due(time.Now(), failureLogEvery); due {
 		q.log.Warn("traces: spans are dropped, since the collector does not accept those that wait; requests are still answered", "waiting", q.size, "unlogged_before", unlogged)
 	}

@@ -23,8 +23,8 @@ const (
 	watchBuffer = 256 << 10
 	// watchWrite is how long one record may take to be written.
 	watchWrite = 10 * time.Second
-	// watchLook is how often a watch checks whether its caller may still watch.
-	watchLook = time.Second
+	// watchCheck is how often a watch checks whether its caller may still watch.
+	watchCheck = time.Second
 )
 
 var errSlowWatch = status.Error(codes.ResourceExhausted, "the caller does not keep up: list the assignments and watch again")
@@ -73,14 +73,14 @@ func (a *API) watch(ctx context.Context, domain string, begin func() error, send
 		return err
 	}
 	deadlines.write(time.Time{})
-	look := time.NewTicker(watchLook)
-	defer look.Stop()
+	tick := time.NewTicker(watchCheck)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return endOf(ctx)
 		case <-q.came:
-		case <-look.C:
+		case <-tick.C:
 		}
 		if err := mayStill(ctx, "WatchAssignments"); err != nil {
 			return err
