@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
@@ -90,45 +89,6 @@ func TestCalendarsInAnswers(t *testing.T) {
 	}
 	if l := d.Take("closed=x").GetLimits()[0]; l.GetAllowed() || l.RetryAfter != nil || l.GetResetAt().AsTime().Format(time.DateOnly) != "2026-01-02" {
 		t.Errorf("a limit of nothing says %v", l)
-	}
-}
-
-// A customer's own billing day goes on with what was used, and gives the whole number again
-// at the next border and not before.
-func TestABillingDayGoesOnWithWhatWasUsed(t *testing.T) {
-	t.Parallel()
-	a := servertest.StartAssigned(t, calendarLimits)
-	d := a.Daemon
-	take := func(at string, cost int, want bool, reset string) {
-		t.Helper()
-		moment, err := time.Parse(time.DateTime, at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.Clock.Set(moment.UnixMicro())
-		for range cost {
-			l := d.Take("month=acme").GetLimits()[0]
-			if l.GetAllowed() != want || l.GetResetAt().AsTime().Format(time.DateTime) != reset {
-				t.Errorf("%s: allowed %v, reset at %s, want %v, %s", at, l.GetAllowed(), l.GetResetAt().AsTime().Format(time.DateTime), want, reset)
-			}
-		}
-	}
-	take("2026-03-16 12:00:00", 4, true, "2026-04-14 22:00:00")
-	a.Says("month=acme", assign.Terms{Calendar: assign.Calendar{Starts: "20", TimeZone: "UTC"}})
-	take("2026-03-17 12:00:00", 1, true, "2026-03-20 00:00:00")
-	take("2026-03-19 23:59:59", 1, false, "2026-03-20 00:00:00")
-	take("2026-03-20 00:00:00", 5, true, "2026-04-20 00:00:00")
-	take("2026-03-20 00:00:00", 1, false, "2026-04-20 00:00:00")
-	a.Says("month=acme", assign.Terms{Calendar: assign.Calendar{Starts: "1"}}) // in Berlin, as the file says
-	take("2026-03-31 21:59:59", 1, false, "2026-03-31 22:00:00")
-	take("2026-03-31 22:00:00", 5, true, "2026-04-30 22:00:00")
-	if l := d.Take("month=other").GetLimits()[0]; l.GetResetAt().AsTime().Format(time.DateTime) != "2026-04-14 22:00:00" {
-		t.Errorf("another customer: %v", l)
-	}
-	a.Says("month=acme", assign.Terms{Calendar: assign.Calendar{Starts: "15"}}, d.Clock.Time().Add(time.Hour))
-	take("2026-03-31 22:59:59", 1, false, "2026-04-14 22:00:00")
-	if l := d.Take("month=acme").GetLimits()[0]; l.GetCalendar().GetStarts() != "15" {
-		t.Errorf("%v", l)
 	}
 }
 
