@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ratelimitd/ratelimitd/internal/access"
@@ -204,27 +203,6 @@ func TestCallersAreKnownByCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(codes.Unauthenticated, 401)
-}
-
-// BenchmarkCallers measures what it costs to identify a caller.
-func BenchmarkCallers(b *testing.B) {
-	change, _, _ := withCallers(b, someCallers())
-	for name, changes := range map[string][]func(*server.Options){"everybody": nil, "by a token": {change}} {
-		b.Run(name, func(b *testing.B) {
-			rpc := servertest.NewRPC(b, strings.ReplaceAll(servertest.OneLimit, "5", "1000000000"), changes...)
-			ctx := grpcContext(b, "authorization", "Bearer shop's")
-			in, err := proto.Marshal(servertest.Request("api", 1, "user=x"))
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := rpc.AnswerBytes(ctx, in); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }
 
 func grpcContext(b testing.TB, headers ...string) context.Context {

@@ -4,12 +4,44 @@ package endpoint_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ratelimitd/ratelimitd/internal/otlptest"
 	"github.com/ratelimitd/ratelimitd/internal/server/endpoint"
+	"github.com/ratelimitd/ratelimitd/internal/tracing"
 )
+
+func newTracer(t testing.TB, ratio float64) *tracing.Tracer {
+	t.Helper()
+	tracer, err := tracing.New(t.Context(), tracing.Options{
+		Endpoint: otlptest.Start(t).HTTP, SampleRatio: ratio, Environment: func(string) string { return "" },
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tracer.Close)
+	return tracer
+}
+
+// callContext is a context as gRPC's server makes one.
+func callContext(b testing.TB, headers ...string) context.Context {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	b.Cleanup(cancel)
+	ctx = peer.NewContext(ctx, new(peer.Peer))
+	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(append(headers, ":authority", "x", "content-type", "application/grpc", "user-agent", "x")...))
+	return grpc.NewContextWithServerTransportStream(ctx, nil)
+}
 
 // For nearly all requests of a busy daemon, tracing costs only time.
 func TestUnsampledRequestAllocatesNothing(t *testing.T) {
