@@ -70,7 +70,7 @@ func FuzzKey(f *testing.F) {
 		one, two := newNamed(t, d1, name1, a1), newNamed(t, d2, name2, a2)
 		one.check(t)
 		two.check(t)
-		sameSubject := one.shared == two.shared && one.domain == two.domain && slices.Equal(one.entries, two.entries)
+		sameSubject := slices.Equal(one.shared, two.shared) && one.domain == two.domain && slices.Equal(one.entries, two.entries)
 		if got := bytes.Equal(one.subject, two.subject); got != sameSubject {
 			t.Errorf("%q and %q: equal subjects: %v, want %v", one.entries, two.entries, got, sameSubject)
 		}
@@ -87,7 +87,7 @@ type named struct {
 	period       time.Duration // in the key; 0 if it is not there
 	domain       string
 	entries      []bucket.Entry
-	shared       bool // is the last entry's value a pattern that descriptors share
+	shared       []string // patterns that descriptors share
 	subject, key []byte
 }
 
@@ -112,19 +112,23 @@ func newNamed(t *testing.T, b []byte, name string, a uint8) named {
 	algorithms := buckettest.Rates()
 	s := bucket.Spec{Name: name, Algorithm: algorithms[int(a)%len(algorithms)], Requests: 1, Period: time.Second}
 	x.limit = buckettest.NewLimit(t, s)
-	// What is left of a chooses whether the last value is shared, and a period
+	// What is left of a chooses whether the first and the last value are shared, and a period
 	// for the key, or none.
 	rest := int(a) / len(algorithms)
-	x.shared = rest%2 == 1 && len(x.entries) > 0
 	if n := rest / 2; n > 0 {
 		s.Period = time.Duration(n) * time.Millisecond
 		x.period, x.limit = s.Period, mustPeriodLimit(t, s)
 	}
-	appendSubject := bucket.AppendSubject
-	if x.shared {
-		appendSubject = bucket.AppendSharedSubject
+	x.subject = []byte("before")
+	if rest%2 == 1 && len(x.entries) > 0 {
+		x.shared = make([]string, len(x.entries))
+		for _, i := range []int{0, len(x.entries) - 1} {
+			x.shared[i] = "*" + x.entries[i].Value
+		}
+		x.subject = bucket.AppendSharedSubject(x.subject, x.domain, x.entries, x.shared)
+	} else {
+		x.subject = bucket.AppendSubject(x.subject, x.domain, x.entries)
 	}
-	x.subject = appendSubject([]byte("before"), x.domain, x.entries)
 	x.key = x.limit.AppendKey([]byte("before"), bytes.TrimPrefix(x.subject, []byte("before")))
 	return x
 }

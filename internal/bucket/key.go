@@ -32,14 +32,22 @@ func AppendSubject(dst []byte, domain string, entries []Entry) []byte {
 	return dst
 }
 
-// AppendSharedSubject appends the text that names all descriptors of a domain that have
-// these entries, where the value of the last entry is a pattern that theirs match. It has
-// "==" before the pattern, which no subject of one descriptor has.
-func AppendSharedSubject(dst []byte, domain string, entries []Entry) []byte {
-	last := len(entries) - 1
-	dst = AppendSubject(dst, domain, entries[:last])
-	dst = appendEscaped(append(dst, '|'), entries[last].Key)
-	return appendEscaped(append(dst, "=="...), entries[last].Value)
+// AppendSharedSubject is like AppendSubject for descriptors that share their limits. shared
+// has an item for each entry: a pattern, which stands for all values that match it, or ""
+// for the entry's own value. There is "==" before a pattern, which no subject of one
+// descriptor has.
+func AppendSharedSubject(dst []byte, domain string, entries []Entry, shared []string) []byte {
+	dst = appendEscaped(dst, domain)
+	for i, e := range entries {
+		dst = append(dst, '|')
+		dst = appendEscaped(dst, e.Key)
+		if shared[i] != "" {
+			dst = appendEscaped(append(dst, "=="...), shared[i])
+		} else {
+			dst = appendEscaped(append(dst, '='), e.Value)
+		}
+	}
+	return dst
 }
 
 // AppendKey appends the key of the limit for a subject:

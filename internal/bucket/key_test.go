@@ -63,15 +63,18 @@ func TestSharedSubjects(t *testing.T) {
 	for _, c := range []struct {
 		domain  string
 		entries []bucket.Entry
+		shared  []string
 		want    string
 	}{
-		{"d", of("k", "a*"), "d|k==a*"},
-		{"d", of("other", "a*"), "d|other==a*"},
-		{"d", of("k", "a*", "k", "b*"), "d|k=a*|k==b*"},
-		{"d", of("", ""), "d|=="},
-		{"d|x", of("k=1", "=", "{k}", "#~%"), "d%7Cx|k%3D1=%3D|%7Bk%7D==%23%7E%25"},
+		{"d", of("k", "ab"), []string{"a*"}, "d|k==a*"},
+		{"d", of("other", "ab"), []string{"a*"}, "d|other==a*"},
+		{"d", of("k", "a*", "k", "bc"), []string{"", "b*"}, "d|k=a*|k==b*"},
+		{"d", of("k", "ab", "k", "b*"), []string{"a*", ""}, "d|k==a*|k=b*"},
+		{"d", of("k", "ab", "k", "bc"), []string{"a*", "b*"}, "d|k==a*|k==b*"},
+		{"d", of("k", "=a*"), []string{""}, "d|k=%3Da*"},
+		{"d|x", of("k=1", "=", "{k}", "#~%"), []string{"", "#*~%"}, "d%7Cx|k%3D1=%3D|%7Bk%7D==%23*%7E%25"},
 	} {
-		got := string(bucket.AppendSharedSubject([]byte("before "), c.domain, c.entries))
+		got := string(bucket.AppendSharedSubject([]byte("before "), c.domain, c.entries, c.shared))
 		if got != "before "+c.want {
 			t.Errorf("%q of %q: got %q, want %q", c.entries, c.domain, got, "before "+c.want)
 		}

@@ -52,10 +52,14 @@ func (c *Call) addHitsOf(o *Outcome, asked *Descriptor) {
 func (c *Call) appendSubject(o *Outcome) (subject, place []byte) {
 	entries := o.Subject
 	start := len(c.text)
-	if o.IsRuled() && o.Rule.ShareThreshold {
-		entries = slices.Clone(entries)
-		entries[len(entries)-1].Value = o.Rule.Pattern
-		c.text = bucket.AppendSharedSubject(c.text, c.Domain, entries)
+	if o.IsRuled() && o.Rule.Shared != nil {
+		c.text = bucket.AppendSharedSubject(c.text, c.Domain, entries, o.Rule.Shared)
+		entries = slices.Clone(entries) // for the place
+		for i, pattern := range o.Rule.Shared {
+			if pattern != "" {
+				entries[i].Value = pattern
+			}
+		}
 	} else {
 		c.text = bucket.AppendSubject(c.text, c.Domain, entries)
 	}

@@ -152,35 +152,35 @@ func randomLimits(r *rand.Rand) string {
 			if value != "" {
 				fmt.Fprintf(&s, "  value: %q\n", value)
 			}
-			randomRule(r, &s, "  ", value == "a*")
+			shares := value == "a*" && r.IntN(2) == 0 // not with plans
+			if shares {
+				s.WriteString("  share_threshold: true\n")
+			}
+			randomRule(r, &s, "  ", !shares)
 			if r.IntN(2) == 0 {
 				s.WriteString("  descriptors:\n  - key: user\n")
-				randomRule(r, &s, "    ", false)
+				randomRule(r, &s, "    ", !shares)
 			}
 		}
 	}
 	return s.String()
 }
 
-func randomRule(r *rand.Rand, s *strings.Builder, indent string, isPattern bool) {
+func randomRule(r *rand.Rand, s *strings.Builder, indent string, mayHavePlans bool) {
 	if flag := r.IntN(6); flag == 0 {
 		s.WriteString(indent + "shadow_mode: true\n")
 	} else if flag == 1 {
 		s.WriteString(indent + "quota_mode: true\n")
 	}
-	kind := r.IntN(6)
-	if isPattern && kind != 1 && r.IntN(2) == 0 {
-		s.WriteString(indent + "share_threshold: true\n")
-	}
-	switch kind {
-	case 0:
+	switch kind := r.IntN(6); {
+	case kind == 0:
 		s.WriteString(indent + "rate_limit: {unlimited: true}\n")
-	case 1:
+	case kind == 1 && mayHavePlans:
 		fmt.Fprintf(s, "%splans: {free: %s, pro: [%s]}\n", indent, randomLimit(r, ""), randomLimit(r, "n1"))
 		if r.IntN(2) == 0 {
 			s.WriteString(indent + "plan: free\n")
 		}
-	case 2:
+	case kind == 2:
 		fmt.Fprintf(s, "%srate_limits: [%s, %s]\n", indent, randomLimit(r, "n1"), randomLimit(r, "n2"))
 	default:
 		name := []string{"", "n1", "n2"}[r.IntN(3)]

@@ -212,7 +212,7 @@ func (c *checked) addRules(rules *rules.Set) {
 	for _, d := range rules.Domains() {
 		domain := checkedDomain{Name: d.Name, File: d.File, Line: d.Line, HashTag: d.HashTag, Unmatched: d.Unmatched.String(), Rules: []checkedRule{}}
 		for _, r := range d.Rules() {
-			rule := checkedRule{Path: r.Path(), File: r.File, Line: r.Line, Plan: r.Plan, Unlimited: r.Unlimited, Shadow: r.ShadowMode, Quota: r.QuotaMode, Share: r.ShareThreshold, Limits: []checkedLimit{}}
+			rule := checkedRule{Path: r.Path(), File: r.File, Line: r.Line, Plan: r.Plan, Unlimited: r.Unlimited, Shadow: r.ShadowMode, Quota: r.QuotaMode, Share: r.Shared != nil, Limits: []checkedLimit{}}
 			for _, l := range r.Limits {
 				rule.Limits = append(rule.Limits, checkedLimitOf(l, now))
 			}

@@ -6,35 +6,23 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// ruleFlags are the keys of a descriptor that say how its limit is applied. All of them,
-// and their meaning, are envoyproxy/ratelimit's.
+// ruleFlags are the keys of a descriptor that say how its own limits are applied. All of
+// them, and their meaning, are envoyproxy/ratelimit's, like those of nestedFlags.
 var ruleFlags = [...]struct {
 	name string
 	of   func(*rules.Rule) *bool
 }{
 	{"shadow_mode", func(r *rules.Rule) *bool { return &r.ShadowMode }},
 	{"quota_mode", func(r *rules.Rule) *bool { return &r.QuotaMode }},
-	{"share_threshold", func(r *rules.Rule) *bool { return &r.ShareThreshold }},
 	{"detailed_metric", func(r *rules.Rule) *bool { return &r.DetailedMetric }},
-	{"value_to_metric", func(r *rules.Rule) *bool { return &r.ValueToMetric }},
 }
 
 // flags reads the flags of a descriptor and its metadata. A flag that is false counts as
 // absent.
-func (p *reader) flags(o *yamlfile.Object, n *rules.Node, r *rules.Rule) {
+func (p *reader) flags(o *yamlfile.Object, r *rules.Rule) {
 	limited := p.isLimited(o)
 	for _, f := range ruleFlags {
-		v, given := o.Field(f.name)
-		if !given {
-			continue
-		}
-		if set, ok := p.Boolean(v); !ok || !set {
-			continue
-		}
-		if f.name == "share_threshold" && !p.shares(o, n, r) {
-			continue
-		}
-		*f.of(r) = p.actsOn(o, f.name, limited)
+		*f.of(r) = p.isSet(o, f.name) && p.actsOn(o, f.name, limited)
 	}
 	if v, ok := o.Field("metadata"); ok {
 		if m, ok := p.metadata(v); ok && p.actsOn(o, "metadata", limited) {
@@ -57,31 +45,70 @@ func (p *reader) actsOn(o *yamlfile.Object, name string, limited bool) bool {
 	return limited
 }
 
-// shares reports whether the descriptor has a pattern, whose values can share a counter,
-// and reports an error if not.
-func (p *reader) shares(o *yamlfile.Object, n *rules.Node, r *rules.Rule) bool {
-	if o.Has("plans") {
-		p.Bad(o.Key("share_threshold"), "share_threshold beside plans", "one of them: each value has a plan of its own, so they cannot share a counter")
+// nestedFlags reads the flags of a descriptor that are also for the limits nested in it,
+// which have been read.
+func (p *reader) nestedFlags(o *yamlfile.Object, n *rules.Node) {
+	n.SharesValues = n.SharesValues || p.isSet(o, "share_threshold") && p.shares(o, n)
+	n.CountsValues = n.CountsValues || p.isSet(o, "value_to_metric") && p.hasLimits(o, n, "value_to_metric")
+}
+
+// isSet reads a flag.
+func (p *reader) isSet(o *yamlfile.Object, name string) bool {
+	v, given := o.Field(name)
+	if !given {
 		return false
 	}
-	if value := n.Entry().Value; rules.HasStar(value) {
-		r.Pattern = value
+	set, ok := p.Boolean(v)
+	return ok && set
+}
+
+// hasLimits reports whether a flag has a limit to act on, at the descriptor or below it,
+// and reports an error if not.
+func (p *reader) hasLimits(o *yamlfile.Object, n *rules.Node, name string) bool {
+	if p.isLimited(o) || anyRule(n, func(*rules.Rule) bool { return true }) {
 		return true
 	}
-	p.Bad(o.Key("share_threshold"), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
+	p.Lax(o.Key(name), name+" without a limit", name+" where the descriptor, or one nested in it, has rate_limit, rate_limits or plans", "it is ignored")
 	return false
 }
 
-// warnUnlimited warns of flags that mean nothing for what has no limit.
-func (p *reader) warnUnlimited(o *yamlfile.Object, r *rules.Rule) {
-	for _, name := range [...]string{"shadow_mode", "share_threshold"} {
-		if !r.Unlimited || !o.Has(name) {
-			continue
-		}
-		if set := r.ShadowMode && name == "shadow_mode" || r.ShareThreshold && name == "share_threshold"; set {
-			p.Warn(o.Key(name), "has no effect beside unlimited")
+// shares reports whether the values of the descriptor can share the counters of the limits
+// at it and below, and reports an error if not.
+func (p *reader) shares(o *yamlfile.Object, n *rules.Node) bool {
+	const flag = "share_threshold"
+	switch {
+	case !rules.HasStar(n.Entry().Value):
+		p.Bad(o.Key(flag), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
+		return false
+	case o.Has("plans"):
+		p.Bad(o.Key(flag), "share_threshold beside plans", "one of them: each value has a plan of its own, so they cannot share a counter")
+		return false
+	case anyRule(n, func(r *rules.Rule) bool { return r.Plans != nil }):
+		p.Bad(o.Key(flag), "share_threshold above plans", "one of them: each value has a plan of its own, so they cannot share a counter")
+		return false
+	case n.Rule() != nil && n.Rule().HasHolders:
+		p.Bad(o.Key(flag), "share_threshold on a concurrency", "it on rates: the value of the last entry names the holder, and holders share the limit as they are")
+		return false
+	case !p.hasLimits(o, n, flag):
+		return false
+	}
+	if n.Rule() != nil && !anyRule(n, func(r *rules.Rule) bool { return !r.Unlimited }) {
+		p.Warn(o.Key(flag), "has no effect beside unlimited")
+	}
+	return true
+}
+
+// anyRule reports whether the rule of the descriptor, or of one below it, is as asked.
+func anyRule(n *rules.Node, is func(*rules.Rule) bool) bool {
+	if r := n.Rule(); r != nil && is(r) {
+		return true
+	}
+	for below := range n.Below {
+		if anyRule(below, is) {
+			return true
 		}
 	}
+	return false
 }
 
 // replaces reads the names of the limits that the limit with a name replaces.

@@ -1,63 +1,77 @@
 package limitsfile_test
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/limitstest"
+	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
+
+// flagsOf returns the flags of a rule.
+func flagsOf(r *rules.Rule) string {
+	var flags []string
+	for name, set := range map[string]bool{"shadow_mode": r.ShadowMode, "quota_mode": r.QuotaMode, "detailed_metric": r.DetailedMetric, "metadata": r.Metadata != nil} {
+		if set {
+			flags = append(flags, name)
+		}
+	}
+	slices.Sort(flags)
+	return fmt.Sprintf("%v share %q count %v", flags, r.Shared, r.CountedEntries)
+}
 
 func TestEachFlagIsReadBesideOneLimitOrSeveral(t *testing.T) {
 	for _, limits := range []string{"rate_limit: {unit: day}", "rate_limits: [{name: a, requests: 1, period: 1s}, {name: b, unit: day}]"} {
 		for flag, want := range map[string]string{
-			"":                      "",
-			"shadow_mode: true":     "ShadowMode",
-			"quota_mode: yes":       "QuotaMode",
-			"detailed_metric: true": "DetailedMetric",
-			"value_to_metric: on":   "ValueToMetric",
-			"share_threshold: true": "ShareThreshold",
-			"shadow_mode: false":    "",
+			"":                      "[] share [] count []",
+			"shadow_mode: true":     "[shadow_mode] share [] count []",
+			"quota_mode: yes":       "[quota_mode] share [] count []",
+			"detailed_metric: true": "[detailed_metric] share [] count []",
+			"value_to_metric: on":   "[] share [] count [0]",
+			"share_threshold: true": `[] share ["a*"] count []`,
+			"shadow_mode: false":    "[] share [] count []",
 		} {
 			t.Run(flag+" beside "+limits, func(t *testing.T) {
 				d := limitstest.Domain(t, "domain: d\ndescriptors:\n- key: k\n  value: 'a*'\n  "+limits+"\n  "+flag+"\n")
-				rule := reflect.ValueOf(d.Match(limitstest.Entries("k=ab"))).Elem()
-				for _, name := range []string{"ShadowMode", "QuotaMode", "ShareThreshold", "DetailedMetric", "ValueToMetric"} {
-					if got := rule.FieldByName(name).Bool(); got != (name == want) {
-						t.Errorf("%s with %s: %s is %t", flag, limits, name, got)
-					}
-				}
-				pattern := ""
-				if want == "ShareThreshold" {
-					pattern = "a*"
-				}
-				if got := rule.FieldByName("Pattern").String(); got != pattern {
-					t.Errorf("%s: pattern %q, want %q", flag, got, pattern)
+				if got := flagsOf(d.Match(limitstest.Entries("k=ab"))); got != want {
+					t.Errorf("got %s, want %s", got, want)
 				}
 			})
 		}
 	}
 }
 
-func TestFlagsActOnTheirOwnRuleAlone(t *testing.T) {
+func TestFlagsActOnTheirOwnRuleOrOnAllBelow(t *testing.T) {
 	d := limitstest.Domain(t, `domain: d
 descriptors:
 - key: a
+  value: "x*"
   rate_limit: {unit: day}
   shadow_mode: true
   metadata: {from: a}
+  share_threshold: true
+  value_to_metric: true
   descriptors:
   - key: b
-    value: "*"
-    rate_limit: {unit: day}
-    share_threshold: true
+    descriptors:
+    - key: c
+      value: "*"
+      rate_limit: {unit: day}
+      share_threshold: true
+      value_to_metric: true
+    - {key: d, rate_limit: {unit: day}}
 `)
-	above, below := d.Match(limitstest.Entries("a=1")), d.Match(limitstest.Entries("a=1,b=2"))
-	if !above.ShadowMode || above.Metadata["from"] != "a" || above.ShareThreshold || above.Pattern != "" {
-		t.Errorf("above: %+v", above)
-	}
-	if below.ShadowMode || below.Metadata != nil || !below.ShareThreshold || below.Pattern != "*" {
-		t.Errorf("below: %+v", below)
+	for entries, want := range map[string]string{
+		"a=x":         `[metadata shadow_mode] share ["x*"] count [0]`,
+		"a=x,b=1,c=2": `[] share ["x*" "" "*"] count [0 2]`,
+		"a=x,b=1,d=2": `[] share ["x*" "" ""] count [0]`,
+	} {
+		if got := flagsOf(d.Match(limitstest.Entries(entries))); got != want {
+			t.Errorf("%s: got %s, want %s", entries, got, want)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func FuzzLimitsFile(f *testing.F) {
 				if rule.Path() == "" || rule.Line < 1 || rule.Unlimited == (len(rule.Limits) > 0) {
 					t.Errorf("rule %+v", rule)
 				}
-				if rule.ShadowMode && rule.QuotaMode || rule.ShareThreshold != (rule.Pattern != "") || rule.Replaces != nil && len(rule.Replaces) != max(1, len(rule.Limits)) {
+				if rule.ShadowMode && rule.QuotaMode || rule.Shared != nil && len(rule.Shared) != len(rule.Entries()) || rule.Replaces != nil && len(rule.Replaces) != max(1, len(rule.Limits)) {
 					t.Errorf("flags of rule %+v", rule)
 				}
 				if _, err := json.Marshal(rule.Metadata); err != nil {

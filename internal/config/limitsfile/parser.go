@@ -116,7 +116,9 @@ func (p *parser) descriptor(item yamlfile.Value, up *rules.Node, list *descripto
 	}
 	if twin != nil {
 		twin.Unite(child)
+		child = twin
 	}
+	p.nestedFlags(o, child)
 }
 
 // descriptorList is a list of descriptors of a file.
@@ -162,7 +164,7 @@ func (p *parser) rule(o *yamlfile.Object, n *rules.Node) {
 	r := &rules.Rule{File: p.File, Line: o.Node.Line, Counts: tally.NewRuleCounts(p.shared.room)}
 	p.oneKindOfLimits(o)
 	mode := p.storeFailure(o)
-	p.flags(o, n, r)
+	p.flags(o, r)
 	if o.Has("rate_limit") {
 		p.rateLimit(o, r, mode)
 	}
@@ -181,7 +183,9 @@ func (p *parser) rule(o *yamlfile.Object, n *rules.Node) {
 	p.holders(o, n, r)
 	if r.Unlimited {
 		p.noStoreFailure(o, "beside unlimited")
-		p.warnUnlimited(o, r)
+		if r.ShadowMode {
+			p.Warn(o.Key("shadow_mode"), "has no effect beside unlimited")
+		}
 	}
 	p.shared.copies.Share(r)
 	p.d.AddRule(n, r)

@@ -104,6 +104,7 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{"a default that is no plan", "plans: {free: {unlimited: true}}\n  plan: fre", `descriptors[0].plan: found the text "fre" (free?); allowed: free`},
 		{"a default without plans", "plan: free", `descriptors[0].plan: found plan without plans; allowed: plan beside plans: the one for subjects without an assigned plan`},
 		{"plans beside a limit", "plans: {a: {unlimited: true}}\n  rate_limit: {unlimited: true}", `descriptors[0].rate_limit: found rate_limit beside plans; allowed: one of them`},
+		{"one counter for all below a pattern", "value: 'x*'\n  share_threshold: true\n  descriptors: [{key: u, plans: {a: {unlimited: true}}}]", `descriptors[0].share_threshold: found share_threshold above plans; allowed: one of them: each value has a plan of its own, so they cannot share a counter`},
 		{"one counter for all", "value: 'x*'\n  share_threshold: true\n  plans: {a: {unlimited: true}}", `descriptors[0].share_threshold: found share_threshold beside plans; allowed: one of them: each value has a plan of its own, so they cannot share a counter`},
 		{"a name without characters", "plans: {'': {unlimited: true}}", `descriptors[0].plans: found an empty text; allowed: the name of a plan of 1 to 64 bytes without control characters`},
 	} {

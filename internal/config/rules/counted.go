@@ -21,13 +21,25 @@ func (r *Rule) countsOf(entries []bucket.Entry) *tally.Counts {
 	case r.DetailedMetric:
 		var room [tally.MaxValueBytes]byte
 		return r.Counts.Value(appendEntries(room[:0], entries))
-	case r.ValueToMetric && entries[len(entries)-1].Value != "":
+	case len(r.CountedEntries) > 1:
 		var room [tally.MaxValueBytes]byte
-		value := entries[len(entries)-1].Value
+		var counted [8]bucket.Entry
+		return r.Counts.Value(appendEntries(room[:0], r.appendCounted(counted[:0], entries)))
+	case len(r.CountedEntries) == 1 && entries[r.CountedEntries[0]].Value != "":
+		var room [tally.MaxValueBytes]byte
+		value := entries[r.CountedEntries[0]].Value
 		return r.Counts.Value(append(room[:0], value[:min(len(value), tally.MaxValueBytes+1)]...))
 	default:
 		return &r.Counts.Counts
 	}
+}
+
+// appendCounted appends those of the entries by whose values the rule counts.
+func (r *Rule) appendCounted(dst, entries []bucket.Entry) []bucket.Entry {
+	for _, i := range r.CountedEntries {
+		dst = append(dst, entries[i])
+	}
+	return dst
 }
 
 // appendEntries appends "key=value/key=value". It stops soon after the length of the
@@ -54,15 +66,27 @@ func (r *Rule) AppendEntriesOf(dst []bucket.Entry, value string) []bucket.Entry 
 	begin := len(dst)
 	dst = r.AppendEntries(dst)
 	entries := dst[begin:]
+	counted := entries
+	if !r.DetailedMetric {
+		counted = r.appendCounted(nil, entries)
+	}
 	switch {
-	case r.DetailedMetric && value == tally.RestOfValues:
-		for i := range entries {
-			entries[i].Value = value
-		}
-	case r.DetailedMetric && isOfEntry(value, entries[0].Key):
-		splitEntries(entries, value)
-	default: // also what was counted before a reload made the rule detailed
+	case len(counted) == 0: // a reload ended the counts by value
 		entries[len(entries)-1].Value = value
+		return dst
+	case value == tally.RestOfValues:
+		for i := range counted {
+			counted[i].Value = value
+		}
+	case (r.DetailedMetric || len(counted) > 1) && isOfEntry(value, counted[0].Key):
+		splitEntries(counted, value)
+	default: // also what was counted before a reload added entries
+		counted[len(counted)-1].Value = value
+	}
+	if !r.DetailedMetric {
+		for i, at := range r.CountedEntries {
+			entries[at] = counted[i]
+		}
 	}
 	return dst
 }

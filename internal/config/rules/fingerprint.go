@@ -73,6 +73,9 @@ func (f *fingerprinter) node(n *Node) digest {
 	start := len(f.buf)
 	f.text(n.entry.Key)
 	f.text(n.entry.Value)
+	if n.rule == nil && (n.SharesValues || n.CountsValues) { // else they are written with the rule
+		f.flags(true, n.SharesValues, n.CountsValues) // at least 3, unlike what begins a rule
+	}
 	f.rule(n.rule)
 	var exact, keys digest
 	for _, below := range n.exact {
@@ -106,7 +109,7 @@ func (f *fingerprinter) rule(r *Rule) {
 	if r == nil {
 		return
 	}
-	f.flags(r.Unlimited, r.ShadowMode, r.QuotaMode, r.ShareThreshold, r.DetailedMetric, r.ValueToMetric, r.Metadata != nil, r.Replaces != nil, r.Plans != nil)
+	f.flags(r.Unlimited, r.ShadowMode, r.QuotaMode, r.position.SharesValues, r.DetailedMetric, r.position.CountsValues, r.Metadata != nil, r.Replaces != nil, r.Plans != nil)
 	f.text(r.Name)
 	f.number(int64(len(r.Limits)))
 	for _, l := range r.Limits {

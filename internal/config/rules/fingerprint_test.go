@@ -115,6 +115,9 @@ func TestFingerprintsOfDifferentRulesDiffer(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	texts = append(texts, "domain: d\ndescriptors: [{key: k, value: 'z*', rate_limit: {unit: day}}]", "domain: d\ndescriptors: [{key: k, value: 'z*', rate_limit: {unit: day}, share_threshold: true}]")
+	for _, flag := range []string{"shadow_mode: false", "share_threshold: true", "value_to_metric: true"} {
+		texts = append(texts, "domain: d\ndescriptors: [{key: k, value: 'z*', "+flag+", descriptors: [{key: l, value: 'z*', rate_limit: {unit: day}}]}]")
+	}
 	for _, text := range texts {
 		f := limitstest.Fingerprint(t, text)
 		if other, ok := seen[f]; ok {

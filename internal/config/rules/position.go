@@ -19,6 +19,12 @@ type position struct {
 	// file, for an outermost descriptor, is 0 if it is in the first file of its domain,
 	// else a number from 1 on in Domain.files.
 	file int32
+	// SharesValues means that all values of the entry, which is a pattern, share the
+	// counters of the limits here and below.
+	SharesValues bool
+	// CountsValues asks for counts by the values of the entry, for the rules here and
+	// below.
+	CountsValues bool
 }
 
 // appendEntries appends the entries that lead to the descriptor.
@@ -29,6 +35,29 @@ func (p *position) appendEntries(dst []bucket.Entry) []bucket.Entry {
 	}
 	slices.Reverse(dst[begin:])
 	return dst
+}
+
+// findFlags sets what the rule has from the descriptors that lead to it.
+func (r *Rule) findFlags() {
+	levels := 0
+	for p := r.position; p.up != nil; p = p.up {
+		levels++
+	}
+	r.Shared, r.CountedEntries = nil, nil
+	at := levels
+	for p := r.position; p.up != nil; p = p.up {
+		at--
+		if p.SharesValues {
+			if r.Shared == nil {
+				r.Shared = make([]string, levels)
+			}
+			r.Shared[at] = p.entry.Value
+		}
+		if p.CountsValues {
+			r.CountedEntries = append(r.CountedEntries, at)
+		}
+	}
+	slices.Reverse(r.CountedEntries)
 }
 
 // PathText formats entries as Rule.Path does.

@@ -22,14 +22,14 @@ type Rule struct {
 	Plan string
 	// Limits must all allow. There are none if Unlimited.
 	Limits []*bucket.Limit
-	// Unlimited rules always allow.
-	Unlimited bool
 	// Name is the name of an unlimited rule; limits have their own.
 	Name string
 	// Replaces holds, for each limit of Limits in order, or for the unlimited
 	// rule, the names of the limits that it replaces in a request that matches
 	// both. It is nil if none replaces any.
 	Replaces [][]string
+	// Unlimited rules always allow.
+	Unlimited bool
 	// HasHolders is set if the limits of the rule, or of its plans, count requests in
 	// flight: the value of a descriptor's last entry names the holder, and is not a part
 	// of its subject. AddRule sets it.
@@ -39,12 +39,15 @@ type Rule struct {
 	// QuotaMode limits report that they are exhausted; a request is over its limit once
 	// all its quotas are. Never with ShadowMode.
 	QuotaMode bool
-	// ShareThreshold means that all values of Pattern, the pattern of the rule's own
-	// descriptor, share one counter. Otherwise Pattern is empty.
-	ShareThreshold bool
-	Pattern        string
-	// DetailedMetric and ValueToMetric ask for counts by value.
-	DetailedMetric, ValueToMetric bool
+	// DetailedMetric asks for counts by the values of all entries.
+	DetailedMetric bool
+	// Shared has, for each entry of the rule's descriptors, the pattern whose values share
+	// one counter, or "" if each value has its own. It is nil if no values share. New sets
+	// it.
+	Shared []string
+	// CountedEntries are the indexes of the entries by whose values the rule counts, in
+	// order, unless DetailedMetric is set. New sets them.
+	CountedEntries []int
 	// Metadata is sent with the answer to descriptors that the rule lets pass, or is nil.
 	// Values are nil, bool, int64, float64, string, []any and map[string]any; they must
 	// not be changed.
@@ -156,6 +159,6 @@ func (r *Rule) IsDefaultPlan() bool {
 
 // countsAs reports whether both rules keep the same states under the same keys.
 func (r *Rule) countsAs(other *Rule) bool {
-	return r.ShareThreshold == other.ShareThreshold &&
+	return slices.Equal(r.Shared, other.Shared) &&
 		slices.EqualFunc(r.Limits, other.Limits, (*bucket.Limit).CountsAs)
 }

@@ -33,6 +33,7 @@ func New(domains map[string]*Domain, room *tally.Room, warnings []yamlfile.Warni
 		r.sorted = append(r.sorted, d)
 		d.maxLimits = 1 // a request may bring one
 		for _, rule := range d.rules {
+			rule.findFlags()
 			d.maxLimits = max(d.maxLimits, len(rule.Limits))
 		}
 		r.maxLimits = max(r.maxLimits, d.maxLimits)

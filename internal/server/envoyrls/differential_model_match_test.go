@@ -39,6 +39,7 @@ func (m *model) find(r *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescript
 		}
 		return s
 	}
+	s.levels = levels(nodes, d.GetEntries())
 	s.node = match(nodes, d.GetEntries())
 	if s.node == nil {
 		return s
@@ -78,18 +79,24 @@ func cost(r *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int64 {
 // Differs (joined entries): keys and values are compared one by one; there as one text,
 // joined by "_".
 func match(nodes []*modelNode, entries []*ratelimitv3.RateLimitDescriptor_Entry) *modelNode {
-	var at *modelNode
-	for _, e := range entries {
-		at = matchOne(nodes, e)
-		if at == nil {
-			return nil
-		}
-		nodes = at.nodes
-	}
-	if at == nil || at.limit == nil {
+	all := levels(nodes, entries)
+	if len(all) == 0 || len(all) < len(entries) || all[len(all)-1].limit == nil {
 		return nil
 	}
-	return at
+	return all[len(all)-1]
+}
+
+// levels returns what the entries match, level by level, as far as they match.
+func levels(nodes []*modelNode, entries []*ratelimitv3.RateLimitDescriptor_Entry) (all []*modelNode) {
+	for _, e := range entries {
+		at := matchOne(nodes, e)
+		if at == nil {
+			break
+		}
+		all = append(all, at)
+		nodes = at.nodes
+	}
+	return all
 }
 
 func matchOne(nodes []*modelNode, e *ratelimitv3.RateLimitDescriptor_Entry) *modelNode {

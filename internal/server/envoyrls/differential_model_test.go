@@ -67,7 +67,8 @@ type modelCounter struct{ window, count int64 }
 // modelStatus is what the model knows of a descriptor before it has a status.
 type modelStatus struct {
 	unlimited, shadow bool
-	node              *modelNode // nil if it matched none, brings its own limit, or has none that counts
+	node              *modelNode   // nil if it matched none, brings its own limit, or has none that counts
+	levels            []*modelNode // down to node
 
 	// These belong to the limit that counts, if there is one.
 	current  *rlsv3.RateLimitResponse_RateLimit
@@ -170,8 +171,8 @@ func (s *modelStatus) key(domain string, d *ratelimitv3.RateLimitDescriptor) str
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q %d s", domain, s.seconds)
 	for i, e := range d.GetEntries() {
-		if s.node != nil && s.node.share && i == len(d.GetEntries())-1 {
-			fmt.Fprintf(&b, " %q=any %q", e.GetKey(), s.node.value)
+		if s.node != nil && s.levels[i].share {
+			fmt.Fprintf(&b, " %q=any %q", e.GetKey(), s.levels[i].value)
 		} else {
 			fmt.Fprintf(&b, " %q=%q", e.GetKey(), e.GetValue())
 		}

@@ -102,6 +102,8 @@ func (d draw) nodes(depth int) []*modelNode {
 		if len(n.nodes) == 0 || d.one(2) {
 			d.limit(n)
 		}
+		n.share = strings.Contains(n.value, "*") && d.one(2)
+		n.byValue = d.one(4)
 		nodes = append(nodes, n)
 	}
 	return nodes
@@ -131,14 +133,8 @@ func (d draw) limit(n *modelNode) {
 	if !n.limit.unlimited {
 		n.shadow = d.one(5)
 		n.quota = !n.shadow && d.one(3)
-		n.share = strings.Contains(n.value, "*") && d.one(2)
 	}
-	switch d.IntN(6) {
-	case 0:
-		n.detailed = true
-	case 1:
-		n.byValue = true
-	}
+	n.detailed = d.one(6)
 	if d.one(2) {
 		n.metadata = d.metadata(0)
 	}

@@ -89,9 +89,9 @@ func (y *writer) flags(n *modelNode, indent string, add func(key, text string)) 
 	}{
 		{"shadow_mode", n.shadow, !hasLimit},
 		{"quota_mode", n.quota, !hasLimit || n.shadow},
-		{"share_threshold", n.share, !hasLimit},
+		{"share_threshold", n.share, false},
 		{"detailed_metric", n.detailed, n.limit == nil},
-		{"value_to_metric", n.byValue, n.limit == nil},
+		{"value_to_metric", n.byValue, false},
 	} {
 		switch {
 		case f.key == "share_threshold" && !strings.Contains(n.value, "*"): // refused, there too

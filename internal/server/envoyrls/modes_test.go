@@ -107,3 +107,36 @@ func TestHeadersDoNotShowShadowLimits(t *testing.T) {
 		})
 	}
 }
+
+// All values of a pattern that shares its threshold have one counter of each limit below it.
+func TestNestedLimitsShareThePatternAbove(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, `
+domain: api
+descriptors:
+  - key: k
+    value: a/*
+    share_threshold: true
+    descriptors:
+      - key: m
+        descriptors:
+          - {key: n, value: b/*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+      - {key: o, rate_limit: {unit: hour, requests_per_unit: 9}}
+`)
+	for _, c := range []struct {
+		descriptor string
+		left       int
+	}{
+		{"k=a/1,o=G", 8},
+		{"k=a/2,o=G", 7},
+		{"k=a/*,o=G", 6},
+		{"k=a/1,o=H", 8},
+		{"k=a/1,m=G,n=b/1", 8},
+		{"k=a/2,m=G,n=b/2", 7},
+		{"k=a/2,m=H,n=b/2", 8},
+	} {
+		if want := fmt.Sprintf("OK; OK  9/HOUR remaining %d%s", c.left, hourReset); servertest.Show(d.Ask("api", 0, c.descriptor)) != want {
+			t.Errorf("%s has not %d left", c.descriptor, c.left)
+		}
+	}
+}

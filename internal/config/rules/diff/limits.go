@@ -238,9 +238,7 @@ func (d *differ) flags(path string, before, after *rules.Rule) {
 	}{
 		{before.ShadowMode, after.ShadowMode, Looser, Stricter, "shadow_mode: its limits do not deny any more", "no shadow_mode any more: its limits deny"},
 		{before.QuotaMode, after.QuotaMode, Looser, Stricter, "quota_mode: it denies only where all quotas of a request are exhausted", "no quota_mode any more: its limits deny by themselves"},
-		{before.ShareThreshold, after.ShareThreshold, Reset, Reset, "share_threshold: all values of the pattern have one count, which starts from zero", "no share_threshold any more: each value has a count of its own, which starts from zero"},
 		{before.DetailedMetric, after.DetailedMetric, Changed, Changed, "metrics by all values", "no metrics by all values any more"},
-		{before.ValueToMetric, after.ValueToMetric, Changed, Changed, "metrics by the last value", "no metrics by the last value any more"},
 	} {
 		switch {
 		case !f.before && f.after:
@@ -249,12 +247,48 @@ func (d *differ) flags(path string, before, after *rules.Rule) {
 			d.add(path, f.off, "%s", f.unset)
 		}
 	}
+	if !slices.Equal(before.Shared, after.Shared) {
+		text := "no share_threshold any more: each value has a count of its own, which starts from zero"
+		if patterns := sharedPatterns(after); patterns != "" {
+			text = fmt.Sprintf("share_threshold: all values of %s have one count, which starts from zero", patterns)
+		}
+		d.add(path, Reset, "%s", text)
+	}
+	if !slices.Equal(before.CountedEntries, after.CountedEntries) {
+		text := "no metrics by value any more"
+		if after.CountedEntries != nil {
+			text = "metrics by the values of " + yamlfile.Commas(countedKeys(after))
+		}
+		d.add(path, Changed, "%s", text)
+	}
 	if !reflect.DeepEqual(before.Metadata, after.Metadata) {
 		d.add(path, Changed, "other metadata for callers")
 	}
 	if !reflect.DeepEqual(before.Replaces, after.Replaces) && len(before.Limits) == len(after.Limits) {
 		d.add(path, Changed, "it replaces %s; until now %s", replacedBy(after), replacedBy(before))
 	}
+}
+
+// sharedPatterns returns the patterns of a rule whose values share a counter, "" if there
+// are none.
+func sharedPatterns(r *rules.Rule) string {
+	var patterns []string
+	for _, pattern := range r.Shared {
+		if pattern != "" {
+			patterns = append(patterns, yamlfile.Printable(pattern))
+		}
+	}
+	return yamlfile.Commas(patterns)
+}
+
+// countedKeys returns the keys by whose values a rule counts.
+func countedKeys(r *rules.Rule) []string {
+	entries := r.Entries()
+	keys := make([]string, len(r.CountedEntries))
+	for i, at := range r.CountedEntries {
+		keys[i] = yamlfile.Printable(entries[at].Key)
+	}
+	return keys
 }
 
 func replacedBy(r *rules.Rule) string {

@@ -106,9 +106,9 @@ func notesOf(r *rules.Rule) string {
 		{r.IsDefaultPlan(), "the default"},
 		{r.ShadowMode, "shadow"},
 		{r.QuotaMode, "quota"},
-		{r.ShareThreshold, "shared by all values of the pattern"},
+		{r.Shared != nil, "shared by all values of the pattern"},
 		{r.DetailedMetric, "counted by all values"},
-		{r.ValueToMetric && !r.DetailedMetric, "counted by value"},
+		{len(r.CountedEntries) > 0 && !r.DetailedMetric, "counted by value"},
 		{r.Metadata != nil, "with metadata " + yamlfile.Commas(yamlfile.Printables(slices.Sorted(maps.Keys(r.Metadata))))},
 	} {
 		if n.set {

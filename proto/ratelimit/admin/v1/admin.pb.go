@@ -954,7 +954,7 @@ type Rule struct {
 	DefaultPlan string `protobuf:"bytes,7,opt,name=default_plan,json=defaultPlan,proto3" json:"default_plan,omitempty"`
 	ShadowMode  bool   `protobuf:"varint,8,opt,name=shadow_mode,json=shadowMode,proto3" json:"shadow_mode,omitempty"`
 	QuotaMode   bool   `protobuf:"varint,9,opt,name=quota_mode,json=quotaMode,proto3" json:"quota_mode,omitempty"`
-	// All values of the rule's pattern share one counter.
+	// All values of a pattern of the rule share one counter.
 	ShareThreshold bool `protobuf:"varint,10,opt,name=share_threshold,json=shareThreshold,proto3" json:"share_threshold,omitempty"`
 	// Descriptors that matched, since the daemon started.
 	Allowed       uint64 `protobuf:"varint,11,opt,name=allowed,proto3" json:"allowed,omitempty"`
