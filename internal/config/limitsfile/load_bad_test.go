@@ -183,6 +183,10 @@ var badFiles = []struct {
 	}},
 	{"unlimited is a text", limit("unlimited: 'true'"), []string{`4:27: descriptors[0].rate_limit.unlimited: found the text "true"; allowed: true or false`}},
 
+	{"a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: limits}\ndata:\n  limits.yaml: |\n    domain: d\n", []string{
+		"1:1: found a ConfigMap of Kubernetes; allowed: a file of limits: those of a ConfigMap are in its data",
+	}},
+
 	// Flags.
 	{"flags without a limit", limitstest.Descriptor("shadow_mode: true\n  quota_mode: false\n  metadata: {a: b}\n  descriptors: [{key: l, rate_limit: {unit: day}}]"), []string{
 		"4:3: descriptors[0].shadow_mode: found shadow_mode without a limit; allowed: shadow_mode beside the rate_limit, rate_limits or plans that it is for; those nested in a descriptor are not meant",

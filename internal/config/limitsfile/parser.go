@@ -17,7 +17,7 @@ type parser struct {
 	// unmatched.
 	nameAt, tagAt, unmatchedAt yamlfile.Position
 	// general are the outermost descriptors without an exact value.
-	general []generalNode
+	general []listedNode
 }
 
 // parser returns a parser for a file whose text has the given number of bytes.
@@ -39,6 +39,10 @@ func (p *parser) read(text []byte) {
 }
 
 func (p *parser) domain(v yamlfile.Value) {
+	if kind := p.kindOfManifest(v); kind != "" {
+		p.Bad(v, "a "+kind+" of Kubernetes", "a file of limits: those of a ConfigMap are in its data")
+		return
+	}
 	o, ok := p.Object(v, domainLevel)
 	if !ok {
 		return
@@ -58,6 +62,26 @@ func (p *parser) domain(v yamlfile.Value) {
 	if v, ok := o.Field("descriptors"); ok {
 		p.descriptors(v, p.d.Root(), 1)
 	}
+}
+
+// kindOfManifest returns the kind of a manifest of Kubernetes, "" if the value is none.
+func (p *parser) kindOfManifest(v yamlfile.Value) (kind string) {
+	isManifest := false
+	fields := p.Follow(v).Content
+	for i := 0; i+1 < len(fields); i += 2 {
+		switch fields[i].Value {
+		case "domain", "descriptors":
+			return ""
+		case "apiVersion":
+			isManifest = true
+		case "kind":
+			kind = fields[i+1].Value
+		}
+	}
+	if !isManifest {
+		return ""
+	}
+	return yamlfile.Shorten(yamlfile.Printable(kind))
 }
 
 // domainName reads the domain's name.
@@ -90,6 +114,7 @@ func (p *parser) descriptors(v yamlfile.Value, up *rules.Node, depth int) {
 	} else {
 		p.warnNeverMatch(up, list.general)
 	}
+	p.warnEscapes(up, list.all)
 	p.refuseManyPatterns(up, list.general)
 }
 
@@ -124,15 +149,19 @@ func (p *parser) descriptor(item yamlfile.Value, up *rules.Node, list *descripto
 // descriptorList is a list of descriptors of a file.
 type descriptorList struct {
 	*rules.List
-	// general are those without an exact value, in order.
-	general []generalNode
+	all []listedNode // in order
+	// general are those without an exact value.
+	general []listedNode
 }
 
 // add adds a descriptor, or returns the one that has the same entry already.
 func (l *descriptorList) add(n *rules.Node, item yamlfile.Value) (first *rules.Node) {
 	first = l.Add(n)
-	if first == nil && !n.IsExact() {
-		l.general = append(l.general, generalNode{n, item.Position()})
+	if first == nil {
+		l.all = append(l.all, listedNode{n, item.Position()})
+		if !n.IsExact() {
+			l.general = append(l.general, listedNode{n, item.Position()})
+		}
 	}
 	return first
 }

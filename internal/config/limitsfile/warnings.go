@@ -10,15 +10,15 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
-// generalNode is a descriptor without an exact value, and its position.
-type generalNode struct {
+// listedNode is a descriptor of a list, and its position.
+type listedNode struct {
 	*rules.Node
 	at yamlfile.Position
 }
 
 // refuseManyPatterns reports the first pattern of the list that is one too many for its
 // key.
-func (p *reader) refuseManyPatterns(up *rules.Node, list []generalNode) {
+func (p *reader) refuseManyPatterns(up *rules.Node, list []listedNode) {
 	for k := range up.AllKeys {
 		if k.Globs().Len() <= rules.MaxPatterns {
 			continue
@@ -34,7 +34,7 @@ func (p *reader) refuseManyPatterns(up *rules.Node, list []generalNode) {
 
 // warnNeverMatch warns of descriptors that never match because others of the list match
 // the same values first.
-func (p *reader) warnNeverMatch(up *rules.Node, list []generalNode) {
+func (p *reader) warnNeverMatch(up *rules.Node, list []listedNode) {
 	for _, n := range list {
 		value := n.Entry().Value
 		k := up.Key(n.Entry().Key)
