@@ -64,9 +64,11 @@ func TestDiffSaysWhatChangesForWhom(t *testing.T) {
 		{"a calendar's number", rule("rate_limit: {requests: 10, calendar: month}"), rule("rate_limit: {requests: 20, calendar: month}"),
 			[]string{"looser user: 20 requests a calendar month in UTC; until now 10 requests a calendar month in UTC: 2 times as much"}},
 		{"a calendar's start", rule("rate_limit: {requests: 10, calendar: month}"), rule("rate_limit: {requests: 20, calendar: month, starts: 15, time_zone: Europe/Berlin}"),
-			[]string{"changed user: 20 requests a calendar month from day 15 in Europe/Berlin; until now 10 requests a calendar month in UTC: what was used counts until the next reset"}},
+			[]string{"changed user: 20 requests a calendar month from day 15 in Europe/Berlin; until now 10 requests a calendar month in UTC: what was counted counts in the new window that contains its last use, and in no other; a start that moved begins a window now: if it lies after the last use, the whole limit is there again"}},
 		{"a calendar in place of a period", rule("rate_limit: {requests: 10, period: 1d, algorithm: fixed_window}"), rule("rate_limit: {requests: 10, calendar: day}"),
-			[]string{"changed user: 10 requests a calendar day in UTC; until now 10 requests a day: what was used counts until the next reset"}},
+			[]string{"changed user: 10 requests a calendar day in UTC; until now 10 requests a day: what was counted counts in the new window that contains its last use, and in no other"}},
+		{"a window's period", rule("rate_limit: {requests: 10, period: 1d, algorithm: fixed_window}"), rule("rate_limit: {requests: 10, period: 5s, algorithm: fixed_window}"),
+			[]string{"looser user: 10 requests every 5 seconds; until now 10 requests a day: over time 1.728e+04 times as much, at once the same; what was counted counts in the new window that contains its last use, and in no other"}},
 		{"unlimited", user, rule("rate_limit: {unlimited: true}"),
 			[]string{"looser user: unlimited; until now 10 at once, then one every 6s"}},
 		{"flags", user, rule("rate_limit: {requests: 10, period: 1m, postpaid: true}, shadow_mode: true, on_store_failure: deny"), []string{

@@ -160,24 +160,31 @@ func (d *differ) numbers(path string, before, after *bucket.Limit) {
 	atOnce := ratio(after.Capacity, 1, before.Capacity, 1)
 	text := fmt.Sprintf("%s; until now %s", named(after.Name, words.Numbers(after)), words.Numbers(before))
 	one := big.NewRat(1, 1)
+	note := ""
+	if before.Algorithm == bucket.FixedWindow && after.Algorithm == before.Algorithm && before.Period != after.Period {
+		note = "; " + countsInOneWindow
+	}
+	add := func(kind Effect, format string, args ...any) {
+		d.add(path, kind, "%s%s", fmt.Sprintf(format, args...), note)
+	}
 	switch {
 	case before.Requests == 0 && after.Requests == 0:
 	case before.Requests == 0:
-		d.add(path, Looser, "%s", text)
+		add(Looser, "%s", text)
 	case after.Requests == 0:
-		d.add(path, Stricter, "%s", text)
+		add(Stricter, "%s", text)
 	case rate.Cmp(one) == 0 && atOnce.Cmp(one) == 0:
 		if before.SubWindows != after.SubWindows {
-			d.add(path, Changed, "%s", text)
+			add(Changed, "%s", text)
 		}
 	case rate.Cmp(atOnce) == 0:
-		d.add(path, ifElse(rate.Cmp(one) > 0, Looser, Stricter), "%s: %s", text, more(rate))
+		add(ifElse(rate.Cmp(one) > 0, Looser, Stricter), "%s: %s", text, more(rate))
 	case rate.Cmp(one) >= 0 && atOnce.Cmp(one) >= 0:
-		d.add(path, Looser, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+		add(Looser, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
 	case rate.Cmp(one) <= 0 && atOnce.Cmp(one) <= 0:
-		d.add(path, Stricter, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+		add(Stricter, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
 	default:
-		d.add(path, Changed, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
+		add(Changed, "%s: over time %s, at once %s", text, more(rate), more(atOnce))
 	}
 }
 
@@ -196,10 +203,17 @@ func (d *differ) slots(path string, before, after *bucket.Limit) {
 	}
 }
 
+// countsInOneWindow says what becomes of counts where the windows of a limit change.
+const countsInOneWindow = "what was counted counts in the new window that contains its last use, and in no other"
+
 // calendars reports a difference of windows. Where it is only in where they begin, no
 // number says what that is worth.
 func (d *differ) calendars(path string, before, after *bucket.Limit) {
-	d.add(path, Changed, "%s; until now %s: what was used counts until the next reset", named(after.Name, words.Numbers(after)), words.Numbers(before))
+	note := ""
+	if before.Calendar.Unit == after.Calendar.Unit {
+		note = "; a start that moved begins a window now: if it lies after the last use, the whole limit is there again"
+	}
+	d.add(path, Changed, "%s; until now %s: %s%s", named(after.Name, words.Numbers(after)), words.Numbers(before), countsInOneWindow, note)
 }
 
 // ratio returns a*b / (c*d), or 0 if that is undefined.
