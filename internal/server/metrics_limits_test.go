@@ -27,7 +27,7 @@ func limitsIn(samples map[string]float64) map[string]string {
 	all := make(map[string]counts)
 	for series, n := range samples {
 		name, labels, _ := strings.Cut(series, "{")
-		if !strings.HasPrefix(name, "ratelimitd_limit_") {
+		if !strings.HasPrefix(name, "ratelimitd_limit_") || !strings.HasSuffix(name, "_total") {
 			continue
 		}
 		labels = strings.NewReplacer(`domain="api",`, "", `limit="`, "", `result="`, "", `how="`, "", `rule="`, "", `"}`, "", `"`, "").Replace(labels)

@@ -64,6 +64,12 @@ var ruleFamilies = [...]struct{ name, help, label string }{
 	slotsFamily:          {"ratelimitd_limit_slots_total", "Slots of limits of requests in flight that were renewed or released, besides takes of new ones.", "event"},
 }
 
+// limitGauges has the name and the help text of each of the numbers of a limit.
+var limitGauges = [...]struct{ name, help string }{
+	{"ratelimitd_limit_requests", "Requests of each limit in a period, or at once, as the limits files have them."},
+	{"ratelimitd_limit_period_seconds", "Period of each limit, as the limits files have it; that of a calendar varies and is not shown."},
+}
+
 // Gather implements prometheus.Gatherer.
 func (m *ruleMetrics) Gather() ([]*dto.MetricFamily, error) {
 	m.mu.Lock()
@@ -71,6 +77,9 @@ func (m *ruleMetrics) Gather() ([]*dto.MetricFamily, error) {
 	p := rulePage{maxRules: m.maxRules, sums: &m.sums, others: make(map[otherCount]uint64)}
 	for i, f := range ruleFamilies {
 		p.families[i] = newCounterFamily(f.name, f.help)
+	}
+	for i, g := range limitGauges {
+		p.gauges[i] = &dto.MetricFamily{Name: &g.name, Help: &g.help, Type: dto.MetricType_GAUGE.Enum()}
 	}
 	p.add(unmatchedFamily, tally.Allowed.String(), m.unknownDomains.Load(), label("domain", ""))
 	var domains []*rules.Domain
@@ -81,7 +90,7 @@ func (m *ruleMetrics) Gather() ([]*dto.MetricFamily, error) {
 		p.addDomain(d, i >= m.maxRules)
 	}
 	p.addOthers()
-	all := p.families[:]
+	all := append(p.families[:], p.gauges[:]...)
 	if m.showsHits {
 		all = append(all, hitFamilies(domains, m.maxRules, &m.sums)...)
 	}
@@ -92,6 +101,7 @@ func (m *ruleMetrics) Gather() ([]*dto.MetricFamily, error) {
 // rulePage is what one scrape shows of rules.
 type rulePage struct {
 	families [len(ruleFamilies)]*dto.MetricFamily
+	gauges   [len(limitGauges)]*dto.MetricFamily
 	maxRules int
 	sums     *risingSums
 	// others has the counts of rules without series of their own.
@@ -146,9 +156,24 @@ func (p *rulePage) addRule(domain *dto.LabelPair, rule *rules.Rule, values []tal
 			addCounts(v.Counts, label("value", v.Value))
 		}
 	}
+	p.addNumbers(domain, path, rule.Limits)
 	for _, counts := range limits {
 		name := label("limit", counts.Name)
 		eachLimitCount(counts, func(f ruleFamily, value string, n uint64) { p.add(f, value, n, domain, path, name) })
+	}
+}
+
+// addNumbers adds the numbers of a rule's limits.
+func (p *rulePage) addNumbers(domain, path *dto.LabelPair, limits []*bucket.Limit) {
+	add := func(f *dto.MetricFamily, value float64, l *bucket.Limit) {
+		labels := []*dto.LabelPair{domain, label("limit", l.Name), path}
+		f.Metric = append(f.Metric, &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}})
+	}
+	for _, l := range limits {
+		add(p.gauges[0], float64(l.Requests), l)
+		if !l.Algorithm.HasHolders() && l.Calendar.Unit == bucket.NoCalendar {
+			add(p.gauges[1], l.Period.Seconds(), l)
+		}
 	}
 }
 
