@@ -41,6 +41,9 @@ func (o *Options) explain(address string, err error) error {
 	if means, why := s.meansTLS(err); means != "" {
 		return &refusal{means, why}
 	}
+	if errors.Is(err, errPlain) {
+		return &refusal{s.name + " has no TLS at this port; see redis.tls.enabled", err}
+	}
 	var answer redis.Error // of one, where several sentinels have answered
 	if errors.As(err, &answer) {
 		if means := s.meansAnswer(answer); means != "" {

@@ -209,10 +209,34 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 		secure := tls.Client(conn, config)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()
+			var record tls.RecordHeaderError
+			if (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &record)) && answersPlainly(&d, network, addr) {
+				err = errPlain
+			}
 			return nil, fmt.Errorf("TLS with %s: %w", addr, err)
 		}
 		return secure, nil
 	}
+}
+
+// errPlain is the error of a connection with TLS to a server without.
+var errPlain = errors.New("it answers without TLS")
+
+// answersPlainly reports whether a server answers a PING without TLS. Redis takes the first
+// bytes of TLS for a command whose end it waits for, so the handshake says nothing.
+func answersPlainly(d *net.Dialer, network, addr string) bool {
+	conn, err := d.Dial(network, addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(d.Timeout))
+	first := make([]byte, 1)
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	_, err = conn.Read(first)
+	return err == nil && (first[0] == '+' || first[0] == '-')
 }
 
 // unconnected stands for a connection that could not be made: its use fails with
