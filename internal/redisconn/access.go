@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -41,7 +42,8 @@ func (o *Options) explain(address string, err error) error {
 	if means, why := s.meansTLS(err); means != "" {
 		return &refusal{means, why}
 	}
-	if errors.Is(err, errPlain) {
+	// Callers often stop waiting before the handshake does.
+	if errors.Is(err, errPlain) || errors.Is(err, context.DeadlineExceeded) && o.isPlain != nil && o.isPlain.Load() {
 		return &refusal{s.name + " has no TLS at this port; see redis.tls.enabled", err}
 	}
 	var answer redis.Error // of one, where several sentinels have answered

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -56,6 +57,8 @@ type Options struct {
 	// TLS returns the configuration of a connection to addr, host:port or a
 	// socket's path; nil means no TLS.
 	TLS func(addr string) (*tls.Config, error)
+	// isPlain is set while a server answers without TLS where TLS was asked. New makes it.
+	isPlain *atomic.Bool
 	// Prefix begins every key; it holds no brace.
 	Prefix string
 	// Timeout bounds each command; it is positive.
@@ -106,6 +109,7 @@ func New(o Options) (*Conn, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.isPlain = new(atomic.Bool)
 	c := &Conn{options: o, announced: &endpoints{configured: o.Addresses, log: o.Log}}
 	credentials := func(context.Context) (string, string, error) {
 		if o.Password == nil {
@@ -123,7 +127,7 @@ func New(o Options) (*Conn, error) {
 		SentinelPassword:           o.SentinelPassword,
 		Protocol:                   2,
 		CredentialsProviderContext: credentials,
-		Dialer:                     dialer(dialTimeout, o.TLS),
+		Dialer:                     dialer(dialTimeout, o.TLS, o.isPlain),
 		MaxRetries:                 -1,
 		MinRetryBackoff:            -1, // a redirection may be followed at once
 		MaxRetryBackoff:            -1,
@@ -191,7 +195,7 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 
 // dialer returns a function that connects, with TLS unless tlsFor is nil. It calls
 // tlsFor each time, so that certificates can change while the daemon runs.
-func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)) dialFunc {
+func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error), isPlain *atomic.Bool) dialFunc {
 	d := net.Dialer{Timeout: timeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)
@@ -211,10 +215,12 @@ func dialer(timeout time.Duration, tlsFor func(addr string) (*tls.Config, error)
 			conn.Close()
 			var record tls.RecordHeaderError
 			if (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &record)) && answersPlainly(&d, network, addr) {
+				isPlain.Store(true)
 				err = errPlain
 			}
 			return nil, fmt.Errorf("TLS with %s: %w", addr, err)
 		}
+		isPlain.Store(false)
 		return secure, nil
 	}
 }
