@@ -10,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -203,9 +201,4 @@ func TestCallersAreKnownByCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(codes.Unauthenticated, 401)
-}
-
-func grpcContext(b testing.TB, headers ...string) context.Context {
-	b.Helper()
-	return grpc.NewContextWithServerTransportStream(metadata.NewIncomingContext(b.Context(), metadata.Pairs(headers...)), nil)
 }
