@@ -54,7 +54,7 @@ func TestWrongFlagsAreToldAlikeByEveryCommand(t *testing.T) {
 	for _, c := range []struct{ name, args, want string }{
 		{"a slip", "serve --limit-path x", "flag --limit-path: ratelimitd serve has no such flag; did you mean --limits-path?"},
 		{"one dash", "serve -limits-path=x", "flag -limits-path: ratelimitd serve has no such flag; did you mean --limits-path?"},
-		{"a slip with a secret", "serve --redis-password=hunter2", "flag --redis-password: ratelimitd serve has no such flag; ratelimitd serve --help lists those that it has"},
+		{"a slip with a secret", "serve --redis-password=hunter2", "flag --redis-password: ratelimitd serve has no such flag; did you mean --redis-password-file?"},
 		{"a slip in another command", "health --adress x", "flag --adress: ratelimitd health has no such flag; did you mean --address?"},
 		{"a slip in check", "check --mergedomains x", "flag --mergedomains: ratelimitd check has no such flag; did you mean --merge-domains?"},
 		{"no command", "--limits-path x", "flag --limits-path: ratelimitd has no such flag; ratelimitd serve has it"},
