@@ -105,7 +105,7 @@ func (m machine) checkMan() {
 	if err != nil || complaints.Len() > 0 {
 		m.t.Errorf("groff: %v\n%s", err, &complaints)
 	}
-	help, err := exec.Command(filepath.Join(m.root, "usr/bin/ratelimitd"), "query", "--help").Output()
+	help, err := exec.Command(filepath.Join(m.root, "usr/bin/ratelimitd"), "take", "--help").Output()
 	if err != nil {
 		m.t.Fatal(err)
 	}
