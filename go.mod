@@ -7,6 +7,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/containerd/errdefs v1.0.0 // indirect
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
+	github.com/gaissmai/bart v0.30.0
 	github.com/go-viper/mapstructure/v2 v2.5.0
 	github.com/google/btree v1.1.3
 	github.com/google/uuid v1.6.0

@@ -28,7 +28,7 @@ type front struct {
 	Service string
 	// Retry is the retry policy of calls to the service.
 	Retry string
-	// Tracing is how it makes spans.
+	// Tracing is how it makes spans, beside other fields of its connection manager.
 	Tracing string
 }
 

@@ -33,8 +33,8 @@ func AppendSubject(dst []byte, domain string, entries []Entry) []byte {
 }
 
 // AppendSharedSubject is like AppendSubject for descriptors that share their limits. shared
-// has an item for each entry: a pattern, which stands for all values that match it, or ""
-// for the entry's own value. There is "==" before a pattern, which no subject of one
+// has an item for each entry: a pattern or a network, which stands for all values that match
+// it, or "" for the entry's own value. There is "==" before it, which no subject of one
 // descriptor has.
 func AppendSharedSubject(dst []byte, domain string, entries []Entry, shared []string) []byte {
 	dst = appendEscaped(dst, domain)

@@ -6,17 +6,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
 
-// assigned returns what is assigned to the descriptor; table has the assignments of its
-// domain, and is nil if there are none. If the last entry names a holder, the own numbers
-// are those of the entries before it.
-func (asked *Descriptor) assigned(table *assign.DomainTable, hasHolder bool, now func() int64) (found assign.Found) {
+// assigned returns what is assigned to the descriptor of an outcome; table has the
+// assignments of its domain, and is nil if there are none. If the last entry names a holder,
+// the own numbers are those of the entries before it.
+func (asked *Descriptor) assigned(table *assign.DomainTable, o *Outcome, now func() int64) (found assign.Found) {
 	switch {
 	case asked.Found != nil:
 		found = *asked.Found
 	case table != nil:
-		found = table.Find(asked.Entries, now)
-		if hasHolder {
-			subject := table.Find(asked.Entries[:len(asked.Entries)-1], now)
+		found = table.Find(o.Entries, now)
+		if o.hasHolder() {
+			subject := table.Find(o.Entries[:len(o.Entries)-1], now)
 			found.Own, found.Now = subject.Own, max(found.Now, subject.Now)
 		}
 	}

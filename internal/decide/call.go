@@ -16,7 +16,8 @@ type Call struct {
 	Descriptors []Descriptor
 	Outcomes    []Outcome
 	Entries     []bucket.Entry // of all descriptors
-	subjects    []bucket.Entry // of the outcomes whose last entry names a holder
+	subjects    []bucket.Entry // of the outcomes whose last entry names a holder, or that have networks
+	networks    []string       // by which addresses are counted
 	text        []byte         // subjects and keys
 	Hits        []bucket.Hit
 	decisions   []bucket.Decision
@@ -160,9 +161,11 @@ func (c *Call) Reset() bool {
 	clear(c.Outcomes)
 	clear(c.Entries)
 	clear(c.subjects)
+	clear(c.networks)
 	clear(c.Hits)
 	clear(c.overrides)
 	c.Descriptors, c.Outcomes, c.Entries, c.subjects = c.Descriptors[:0], c.Outcomes[:0], c.Entries[:0], c.subjects[:0]
+	c.networks = c.networks[:0]
 	c.text, c.Hits, c.decisions, c.overrides = c.text[:0], c.Hits[:0], c.decisions[:0], c.overrides[:0]
 	c.use = use{}
 	return true

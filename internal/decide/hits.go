@@ -50,16 +50,19 @@ func (c *Call) addHitsOf(o *Outcome, asked *Descriptor) {
 // appendSubject appends the subject of an outcome to the text of the call, for its keys, and
 // what chooses their hash tag, unless that is the subject.
 func (c *Call) appendSubject(o *Outcome) (subject, place []byte) {
-	entries := o.Subject
+	entries, shared := o.Subject, o.networks
 	start := len(c.text)
 	if o.IsRuled() && o.Rule.Shared != nil {
-		c.text = bucket.AppendSharedSubject(c.text, c.Domain, entries, o.Rule.Shared)
-		entries = slices.Clone(entries) // for the place
+		entries = slices.Clone(entries)
+		shared = append(make([]string, 0, len(entries)), shared...)[:len(entries)]
 		for i, pattern := range o.Rule.Shared {
 			if pattern != "" {
-				entries[i].Value = pattern
+				entries[i].Value, shared[i] = pattern, pattern
 			}
 		}
+	}
+	if shared != nil {
+		c.text = bucket.AppendSharedSubject(c.text, c.Domain, entries, shared)
 	} else {
 		c.text = bucket.AppendSubject(c.text, c.Domain, entries)
 	}

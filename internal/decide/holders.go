@@ -8,12 +8,11 @@ import (
 // last entry names the holder: who has a slot until it is released. The subject, whose
 // slots they are, is the descriptor without this value.
 
-// nameSubject gives outcome i its subject.
-func (c *Call) nameSubject(i int) {
-	o, entries := &c.Outcomes[i], c.Descriptors[i].Entries
-	o.Subject = entries
-	if o.Rule != nil && o.Rule.HasHolders {
-		o.Subject = c.withoutHolder(entries)
+// nameSubject gives an outcome its subject.
+func (c *Call) nameSubject(o *Outcome) {
+	o.Subject = o.Entries
+	if o.hasHolder() {
+		o.Subject = c.withoutHolder(o.Entries)
 	}
 }
 

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"slices"
+
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 )
@@ -48,17 +50,22 @@ func (d *Decider) match(c *Call) error {
 func (d *Decider) matchDescriptor(c *Call, i int, assigned *assign.DomainTable) error {
 	o, asked := &c.Outcomes[i], &c.Descriptors[i]
 	domain := c.rulesOfDomain
-	if domain != nil {
+	o.Entries = asked.Entries
+	switch {
+	case domain == nil:
+	case domain.HasNetworks():
+		c.matchNetworks(o)
+	default:
 		o.Rule = domain.Match(asked.Entries)
 	}
-	c.nameSubject(i)
+	c.nameSubject(o)
 	if c.onlyReleases && asked.Refund && !o.hasHolder() && !c.Releases {
 		return errRefund(i)
 	}
 	if domain == nil {
 		return nil
 	}
-	found := asked.assigned(assigned, o.hasHolder(), d.Now)
+	found := asked.assigned(assigned, o, d.Now)
 	isUnmatched := o.Rule == nil
 	if !isUnmatched && o.Rule.Plans != nil {
 		o.Rule, isUnmatched = d.planOf(domain, o.Rule.Plans, &found)
@@ -91,6 +98,26 @@ func (d *Decider) matchDescriptor(c *Call, i int, assigned *assign.DomainTable) 
 		c.refuse(i, Blocked, found.Blocked.BlockEnd(found.Now))
 	}
 	return nil
+}
+
+// matchNetworks finds the rule of an outcome, and names its addresses as they are counted.
+func (c *Call) matchNetworks(o *Outcome) {
+	start := len(c.networks)
+	c.networks = slices.Grow(c.networks, len(o.Entries))[:start+len(o.Entries)]
+	networks := c.networks[start:len(c.networks):len(c.networks)]
+	o.Rule = c.rulesOfDomain.MatchNetworks(o.Entries, networks)
+	if !slices.ContainsFunc(networks, func(text string) bool { return text != "" }) {
+		return
+	}
+	o.networks = networks
+	start = len(c.subjects)
+	c.subjects = append(c.subjects, o.Entries...)
+	o.Entries = c.subjects[start:len(c.subjects):len(c.subjects)]
+	for i, text := range networks {
+		if text != "" {
+			o.Entries[i].Value = text
+		}
+	}
 }
 
 // useLimitsOf gives an outcome the limits of its rule.

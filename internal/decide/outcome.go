@@ -19,8 +19,14 @@ type Outcome struct {
 	until int64
 	// freed says that an assignment makes the descriptor unlimited.
 	freed bool
-	// Subject are the entries that name whom the limits are about: those of the
-	// descriptor, without the value of the last one if that names a holder.
+	// Entries are those of the descriptor, with what its addresses are counted by in their
+	// place.
+	Entries []bucket.Entry
+	// networks has, for each entry, the address or network by which it is counted, or "".
+	// It is nil if there are none.
+	networks []string
+	// Subject are the entries that name whom the limits are about: Entries,
+	// without the value of the last one if that names a holder.
 	Subject []bucket.Entry
 	// Limits are the limits that were asked: those of the rule that nothing
 	// replaces, or the descriptor's own.

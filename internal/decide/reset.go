@@ -74,10 +74,13 @@ func (d *Decider) callOf(domain *rules.Domain, rule *rules.Rule, entries []bucke
 	}
 	c := d.NewCall()
 	c.Domain, c.rulesOfDomain = domain.Name, domain
-	for i, plan := range plans {
+	for _, plan := range plans {
 		c.Descriptors = append(c.Descriptors, Descriptor{Entries: entries})
-		c.Outcomes = append(c.Outcomes, Outcome{Rule: plan, Limits: plan.Limits})
-		c.nameSubject(i)
+		o := Outcome{Entries: entries}
+		c.matchNetworks(&o)
+		o.Rule, o.Limits = plan, plan.Limits
+		c.nameSubject(&o)
+		c.Outcomes = append(c.Outcomes, o)
 	}
 	c.addHits()
 	return c

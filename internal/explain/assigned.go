@@ -19,8 +19,8 @@ type Assignment struct {
 // changes at this very moment may be another than the descriptor was matched with.
 func assignmentsOf(d *decide.Decider, domain string, o *decide.Outcome, x *Descriptor) (found []Assignment) {
 	now, planned := d.Now(), -1
-	for i := range x.Entries[:min(len(x.Entries), assign.MaxEntries)] {
-		s := assign.Subject{Domain: domain, Entries: x.Entries[:i+1]}
+	for i := range o.Entries[:min(len(o.Entries), assign.MaxEntries)] {
+		s := assign.Subject{Domain: domain, Entries: o.Entries[:i+1]}
 		if s.Check() != nil {
 			break // nothing can be assigned to it, nor to what is longer
 		}

@@ -37,10 +37,19 @@ type Descriptor struct {
 	*trace.Search
 	Plan    *rules.Rule
 	Verdict Verdict
+	// Networks name, for each entry whose value is an address, how it is counted.
+	Networks []Network
 	// Assignments are those of the entries and of their beginnings, the shortest first.
 	Assignments []Assignment
 	// Limits are those in force, without those that others replace.
 	Limits []Limit
+}
+
+// Network is how an entry whose value is an address is counted.
+type Network struct {
+	Key, Counted string
+	// CIDR is the prefix that the address matches, or "".
+	CIDR string
 }
 
 // Verdict is what a descriptor gets.
@@ -127,6 +136,7 @@ func descriptorOf(ctx context.Context, d *decide.Decider, c *decide.Call, i int,
 		return x, nil
 	}
 	x.Search = trace.Of(domain, x.Entries, trace.MaxLooks/len(c.Outcomes))
+	x.Networks = networksOf(domain, x.Entries)
 	if x.Rule != nil && x.Rule.Plans != nil {
 		x.Plan = o.Rule
 	}
@@ -145,6 +155,25 @@ func descriptorOf(ctx context.Context, d *decide.Decider, c *decide.Call, i int,
 	}
 	x.Assignments = assignmentsOf(d, c.Domain, o, &x)
 	return x, nil
+}
+
+// networksOf returns how the addresses among entries are counted.
+func networksOf(domain *rules.Domain, entries []bucket.Entry) (found []Network) {
+	if !domain.HasNetworks() {
+		return nil
+	}
+	counted := make([]string, len(entries))
+	domain.MatchNetworks(entries, counted)
+	n := domain.Root()
+	for i := range entries {
+		if counted[i] != "" {
+			found = append(found, Network{Key: entries[i].Key, Counted: counted[i], CIDR: n.CIDROf(&entries[i])})
+		}
+		if n = n.Next(&entries[i]); n == nil {
+			break
+		}
+	}
+	return found
 }
 
 func verdictOf(o *decide.Outcome, isShadow bool) Verdict {

@@ -387,3 +387,29 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
+
+func TestExplanationsNameNetworks(t *testing.T) {
+	t.Parallel()
+	r := decidetest.NewRig(t, `domain: d
+descriptors:
+- {key: a, cidr: [10.0.0.0/8, 10.1.0.0/16], rate_limit: {requests: 1, period: 1m}}
+- {key: a, network: {ipv6: 64}, descriptors: [{key: path, rate_limit: {requests: 1, period: 1m}}]}
+`)
+	put(r, "a=2001:db8::/64", assign.Terms{Blocked: true})
+	for _, c := range []struct{ entries, want, assigned string }{
+		{"a=::ffff:10.1.2.3", "[{a 10.1.2.3 10.1.0.0/16}]", "[]"},
+		{"a=[2001:db8::1]:80,path=1.2.3.4", "[{a 2001:db8::/64 }]", "[a=2001:db8::/64]"},
+		{"a=2001:db8::/64,path=x", "[{a 2001:db8::/64 }]", "[a=2001:db8::/64]"},
+		{"a=unknown,path=x", "[]", "[]"},
+		{"b=10.1.2.3", "[]", "[]"},
+	} {
+		d := request(r, decidetest.Asking(c.entries, 1)).Descriptors[0]
+		assigned := []string{}
+		for _, a := range d.Assignments {
+			assigned = append(assigned, a.Entries[0].Key+"="+a.Entries[0].Value)
+		}
+		if got := fmt.Sprint(d.Networks); got != c.want || fmt.Sprint(assigned) != c.assigned {
+			t.Errorf("%s: got %s, %s; want %s, %s", c.entries, got, assigned, c.want, c.assigned)
+		}
+	}
+}

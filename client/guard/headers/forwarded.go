@@ -39,11 +39,12 @@ func Sender(values []string, trusts func(netip.Addr) bool) (sender netip.Addr, o
 // reports whether it is one. It returns the canonical form: IPv4 not within IPv6,
 // and without a zone.
 func ParseAddress(text string) (netip.Addr, bool) {
-	if withPort, err := netip.ParseAddrPort(text); err == nil {
-		return withPort.Addr().Unmap().WithZone(""), true
-	}
-	if inner, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(inner, "]") {
+	inner, inBrackets := strings.CutPrefix(text, "[")
+	if inBrackets && strings.HasSuffix(inner, "]") {
 		text = strings.TrimSuffix(inner, "]")
+	} else if inBrackets || strings.Count(text, ":") == 1 {
+		withPort, err := netip.ParseAddrPort(text)
+		return withPort.Addr().Unmap().WithZone(""), err == nil
 	}
 	a, err := netip.ParseAddr(text)
 	return a.Unmap().WithZone(""), err == nil

@@ -81,6 +81,13 @@ func (x *explained) add(root *branch, d *adminv1.ExplainedDescriptor, denies boo
 	} else {
 		b.add("%s", strings.TrimSuffix("no rule: "+searchOf(d).Why(), ": "))
 	}
+	for _, n := range d.GetNetworks() {
+		text := fmt.Sprintf("%s is counted as %s", yamlfile.Printable(n.GetKey()), n.GetCounted())
+		if n.GetCidr() != "" {
+			text += ", and matches " + n.GetCidr()
+		}
+		b.add("%s", text)
+	}
 	for _, a := range d.GetAssignments() {
 		text := fmt.Sprintf("assignment to %s: %s", entriesText(a.GetAssignment().GetEntries()), assigntext.Describe(a.GetAssignment(), x.now))
 		if !a.GetApplies() {

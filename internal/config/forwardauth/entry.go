@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/network"
 )
 
 func (p *parser) entry(item yamlfile.Value, d *Descriptor) {
@@ -35,8 +36,7 @@ func (p *parser) entry(item yamlfile.Value, d *Descriptor) {
 	case FromPath:
 		e.Prefixes = p.prefixes(o)
 	case FromClientAddress:
-		e.IPv4Prefix = p.bits(o, "ipv4_prefix", 32)
-		e.IPv6Prefix = p.bits(o, "ipv6_prefix", 128)
+		e.Network = network.Lengths{IPv4: p.bits(o, "ipv4_prefix", 32), IPv6: p.bits(o, "ipv6_prefix", 128)}
 	}
 	d.Entries = append(d.Entries, e)
 }
@@ -168,11 +168,11 @@ func isPlainPath(s string) bool {
 }
 
 // bits reads how many bits of an address count; 0 means all.
-func (p *parser) bits(o *yamlfile.Object, name string, maxBits int64) int {
+func (p *parser) bits(o *yamlfile.Object, name string, maxBits int64) uint8 {
 	v, ok := o.Field(name)
 	if !ok {
 		return 0
 	}
 	n, _ := p.Integer(v, 1, maxBits)
-	return int(n)
+	return uint8(n)
 }

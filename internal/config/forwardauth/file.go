@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/network"
 )
 
 // File is the content of a file for forward auth: the endpoints at which proxies ask with
@@ -66,9 +67,8 @@ type Entry struct {
 	// Prefixes are the paths for FromPath, the longest first. Each begins with a slash;
 	// none ends with one, except "/".
 	Prefixes []string
-	// IPv4Prefix and IPv6Prefix are how many bits of a client's address count, 1 to 32
-	// and 1 to 128; 0 means the whole address as it is.
-	IPv4Prefix, IPv6Prefix int
+	// Network is how many bits of a client's address count.
+	Network network.Lengths
 	// OnMissing is what happens if the request has no such value.
 	OnMissing OnMissing
 }

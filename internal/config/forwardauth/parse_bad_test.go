@@ -27,7 +27,7 @@ const (
 	authDescriptor = "entries, cost"
 	authEntryKeys  = "key, value, from, name, prefixes, ipv4_prefix, ipv6_prefix, on_missing"
 	sources        = "client_address, header, method, path, query"
-	network        = "an IP address, or a network such as 10.0.0.0/8 or fd00::/8"
+	aNetwork       = "an IP address, or a network such as 10.0.0.0/8 or fd00::/8"
 	endpointNames  = "1 to 64 letters, digits and -_.~, and not . or .."
 	plainPaths     = "/ and segments, decoded and without a slash at the end, such as /api/v1"
 	headerNames    = "1 to 64 letters, digits and !#$%&'*+-.^_`|~"
@@ -54,16 +54,16 @@ var badAuths = []struct {
 
 	{"networks", `trusted_proxies: [10.0.0.1/8, "::ffff:10.0.0.0/104", 0.0.0.0/0, "::/0", localhost, "fe80::1%eth0", 10.0.0.0/33, 10.0.0, [a], ""]` +
 		"\nendpoints: [{name: n, proxy: caddy, domain: d, descriptors: [{entries: [{key: k, value: v}]}]}]\n", []string{
-		`1:19: trusted_proxies[0]: found the text "10.0.0.1/8", which has bits beyond its length (10.0.0.0/8?); allowed: ` + network,
-		`1:31: trusted_proxies[1]: found the text "::ffff:10.0.0.0/104", which is an IPv4 address in the form of IPv6; allowed: ` + network,
-		`1:54: trusted_proxies[2]: found the text "0.0.0.0/0", which is every address: any client could claim to be another; allowed: ` + network,
-		`1:65: trusted_proxies[3]: found the text "::/0", which is every address: any client could claim to be another; allowed: ` + network,
-		`1:73: trusted_proxies[4]: found the text "localhost"; allowed: ` + network,
-		`1:84: trusted_proxies[5]: found the text "fe80::1%eth0"; allowed: ` + network,
-		`1:100: trusted_proxies[6]: found the text "10.0.0.0/33"; allowed: ` + network,
-		`1:113: trusted_proxies[7]: found the text "10.0.0"; allowed: ` + network,
-		"1:121: trusted_proxies[8]: found a list; allowed: " + network,
-		`1:126: trusted_proxies[9]: found the text ""; allowed: ` + network,
+		`1:19: trusted_proxies[0]: found the text "10.0.0.1/8", which has bits beyond its length (10.0.0.0/8?); allowed: ` + aNetwork,
+		`1:31: trusted_proxies[1]: found the text "::ffff:10.0.0.0/104", which is an IPv4 address in the form of IPv6; allowed: ` + aNetwork,
+		`1:54: trusted_proxies[2]: found the text "0.0.0.0/0", which is every address: any client could claim to be another; allowed: ` + aNetwork,
+		`1:65: trusted_proxies[3]: found the text "::/0", which is every address: any client could claim to be another; allowed: ` + aNetwork,
+		`1:73: trusted_proxies[4]: found the text "localhost"; allowed: ` + aNetwork,
+		`1:84: trusted_proxies[5]: found the text "fe80::1%eth0"; allowed: ` + aNetwork,
+		`1:100: trusted_proxies[6]: found the text "10.0.0.0/33"; allowed: ` + aNetwork,
+		`1:113: trusted_proxies[7]: found the text "10.0.0"; allowed: ` + aNetwork,
+		"1:121: trusted_proxies[8]: found a list; allowed: " + aNetwork,
+		`1:126: trusted_proxies[9]: found the text ""; allowed: ` + aNetwork,
 	}},
 
 	{"an empty endpoint", "endpoints: [{}]\n", []string{

@@ -18,6 +18,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/filetest"
+	"github.com/ratelimitd/ratelimitd/internal/network"
 )
 
 const goodAuth = `
@@ -67,7 +68,7 @@ func TestAFileIsReadInFull(t *testing.T) {
 	}
 	want := []forwardauth.Descriptor{
 		{Cost: 5, Entries: []forwardauth.Entry{
-			{Key: "client", From: forwardauth.FromClientAddress, IPv4Prefix: 24, IPv6Prefix: 64, OnMissing: forwardauth.MissingEmpty},
+			{Key: "client", From: forwardauth.FromClientAddress, Network: network.Lengths{IPv4: 24, IPv6: 64}, OnMissing: forwardauth.MissingEmpty},
 			{Key: "path", From: forwardauth.FromPath, Prefixes: []string{"/api/v1", "/login", "/api", "/"}, OnMissing: forwardauth.MissingOmit},
 		}},
 		{Cost: 1, Entries: []forwardauth.Entry{

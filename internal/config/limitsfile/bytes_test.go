@@ -24,7 +24,7 @@ func heapBytes() int64 {
 }
 
 func TestBytesOfARuleInMemoryAreBounded(t *testing.T) {
-	const count, maxBytes = 20_000, 700
+	const count, maxBytes = 20_000, 720
 	var withMetadata strings.Builder
 	withMetadata.WriteString("domain: d\ndescriptors:\n")
 	for i := range count {

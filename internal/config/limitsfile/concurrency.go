@@ -66,6 +66,9 @@ func (p *reader) holders(o *yamlfile.Object, n *rules.Node, r *rules.Rule) {
 	if hasRates {
 		p.Bad(o.Key(o.First(kindsOfLimits...)), "a rate beside a concurrency", "either of them in a rule: the last entry names the holder, so the rate would be another for each holder; a rate for all stands on the descriptor above")
 	}
+	if n.Networks() != nil {
+		p.Bad(o.Key(o.First("cidr", "network")), o.First("cidr", "network")+" on a concurrency", "it on a descriptor above: the value of the last entry names the holder")
+	}
 	if n.IsExact() {
 		p.Warn(o.Key("value"), "is the only holder that there can be, since the value of the last entry names it: it has one slot however many requests are in flight, and none is denied; leave the value out")
 	}

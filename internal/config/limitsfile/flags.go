@@ -48,7 +48,7 @@ func (p *reader) actsOn(o *yamlfile.Object, name string, limited bool) bool {
 // nestedFlags reads the flags of a descriptor that are also for the limits nested in it,
 // which have been read.
 func (p *reader) nestedFlags(o *yamlfile.Object, n *rules.Node) {
-	n.SharesValues = n.SharesValues || p.isSet(o, "share_threshold") && p.shares(o, n)
+	n.SharesValues = n.SharesValues || p.isSet(o, "share_threshold") && p.shares(o, n) && !n.HasCIDR()
 	n.CountsValues = n.CountsValues || p.isSet(o, "value_to_metric") && p.hasLimits(o, n, "value_to_metric")
 }
 
@@ -77,8 +77,8 @@ func (p *reader) hasLimits(o *yamlfile.Object, n *rules.Node, name string) bool 
 func (p *reader) shares(o *yamlfile.Object, n *rules.Node) bool {
 	const flag = "share_threshold"
 	switch {
-	case !rules.HasStar(n.Entry().Value):
-		p.Bad(o.Key(flag), "share_threshold without a pattern", "share_threshold beside a value with *, for only values of one pattern can share a counter")
+	case !n.HasCIDR() && !rules.HasStar(n.Entry().Value):
+		p.Bad(o.Key(flag), "share_threshold without a pattern", "share_threshold beside a value with * or a cidr, for only values of one pattern or network can share a counter")
 		return false
 	case o.Has("plans"):
 		p.Bad(o.Key(flag), "share_threshold beside plans", "one of them: each value has a plan of its own, so they cannot share a counter")
@@ -91,6 +91,9 @@ func (p *reader) shares(o *yamlfile.Object, n *rules.Node) bool {
 		return false
 	case !p.hasLimits(o, n, flag):
 		return false
+	}
+	if n.HasCIDR() {
+		n.Networks().IsShared = true
 	}
 	if n.Rule() != nil && !anyRule(n, func(r *rules.Rule) bool { return !r.Unlimited }) {
 		p.Warn(o.Key(flag), "has no effect beside unlimited")

@@ -19,7 +19,7 @@ func limit(text string) string { return limitstest.Descriptor("rate_limit: {" + 
 
 const (
 	domainKeys     = "domain, algorithm, hash_tag, unmatched, descriptors"
-	descriptorKeys = "key, value, rate_limit, rate_limits, plans, plan, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
+	descriptorKeys = "key, value, cidr, network, rate_limit, rate_limits, plans, plan, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
 	numberKeys     = "name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, replaces, enforce"
 	itemKeys       = numberKeys + ", shadow_mode"
 	limitKeys      = "unlimited, " + numberKeys
@@ -199,7 +199,7 @@ var badFiles = []struct {
 		"6:3: descriptors[0].shadow_mode: found shadow_mode beside quota_mode; allowed: one of them: a shadow limit never denies, so it has no quota to report",
 	}},
 	{"share_threshold without a pattern", limitstest.Descriptor("value: v\n  rate_limit: {unit: day}\n  share_threshold: true"), []string{
-		"6:3: descriptors[0].share_threshold: found share_threshold without a pattern; allowed: share_threshold beside a value with *, for only values of one pattern can share a counter",
+		"6:3: descriptors[0].share_threshold: found share_threshold without a pattern; allowed: share_threshold beside a value with * or a cidr, for only values of one pattern or network can share a counter",
 	}},
 	{"replaces itself", limit("unit: day, name: a, replaces: [{name: b}, {name: a}]"), []string{
 		"4:65: descriptors[0].rate_limit.replaces[1].name: found the limit's own name; allowed: the name of another limit",

@@ -124,9 +124,20 @@ func (p *parser) descriptor(item yamlfile.Value, up *rules.Node, list *descripto
 		return
 	}
 	entry, ok := p.entry(o)
+	networks := p.networks(o, &entry)
 	child := rules.NewNode(up, entry, p.lineOfItem(item))
+	child.SetNetworks(networks)
+	if networks != nil {
+		p.d.NoteNetworks()
+	}
+	ok = ok && (!o.Has("cidr") || child.HasCIDR())
 	var twin *rules.Node // the descriptor with the same entry, if child becomes a part of it
-	if ok {
+	if ok && o.Has("cidr") {
+		p.addCIDR(o, list, child)
+		if depth == 1 && p.shared.merges {
+			p.shared.outermost[child] = outermost{p.reader, item.Position()}
+		}
+	} else if ok {
 		if first := list.add(child, item); first != nil {
 			if p.unites(first, child, o, item) {
 				twin = first

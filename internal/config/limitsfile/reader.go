@@ -16,11 +16,12 @@ var (
 		{Name: "domain", Theirs: true}, {Name: "algorithm"}, {Name: "hash_tag"}, {Name: "unmatched"}, {Name: "descriptors", Theirs: true},
 	}, Theirs: true}
 	descriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{
-		{Name: "key", Theirs: true}, {Name: "value", Theirs: true}, {Name: "rate_limit", Theirs: true}, {Name: "rate_limits"}, {Name: "plans"}, {Name: "plan"},
+		{Name: "key", Theirs: true}, {Name: "value", Theirs: true}, {Name: "cidr"}, {Name: "network"}, {Name: "rate_limit", Theirs: true}, {Name: "rate_limits"}, {Name: "plans"}, {Name: "plan"},
 		{Name: "on_store_failure"}, {Name: "shadow_mode", Theirs: true}, {Name: "quota_mode", Theirs: true}, {Name: "share_threshold", Theirs: true},
 		{Name: "metadata", Theirs: true}, {Name: "detailed_metric", Theirs: true}, {Name: "value_to_metric", Theirs: true}, {Name: "descriptors", Theirs: true},
 	}, Theirs: true}
-	limitLevel = &yamlfile.Level{Is: "a rate_limit", Fields: append([]yamlfile.Field{
+	networkLevel = &yamlfile.Level{Is: "a network", Fields: []yamlfile.Field{{Name: "ipv4"}, {Name: "ipv6"}}}
+	limitLevel   = &yamlfile.Level{Is: "a rate_limit", Fields: append([]yamlfile.Field{
 		{Name: "unlimited", Theirs: true},
 	}, limitFields...), Theirs: true}
 	limitItemLevel = &yamlfile.Level{Is: "an item of rate_limits", Fields: append(slices.Clone(limitFields), yamlfile.Field{Name: "shadow_mode"})}
@@ -86,6 +87,8 @@ type reader struct {
 	algorithm bucket.Algorithm
 	// replaced holds all names in replaces, each with its first position.
 	replaced map[string]yamlfile.Position
+	// prefixes counts those of all cidr.
+	prefixes int
 }
 
 // name reads a name. Equal ones share a copy.

@@ -17,6 +17,10 @@ func (p *reader) unites(first, second *rules.Node, o *yamlfile.Object, item yaml
 	if p.Made {
 		again = fmt.Sprintf("%s again, the first is %s", entryText(second.Entry()), item.Sibling(first.Line()))
 	}
+	if !first.HasNetworksOf(second) {
+		p.Bad(item, again, allowed)
+		return false
+	}
 	limited := p.isLimited(o)
 	if limited == (first.Rule() != nil) || o.Has("descriptors") && first.HasBelow() {
 		p.Bad(item, again, allowed)

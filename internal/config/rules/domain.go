@@ -35,7 +35,8 @@ type Domain struct {
 	files []string
 	reach reach
 	// maxLimits is how many limits a rule has at most.
-	maxLimits int
+	maxLimits   int
+	hasNetworks bool
 }
 
 // Unmatched says what a descriptor of a known domain gets if it has no rule.
@@ -85,8 +86,9 @@ func (d *Domain) RulesWithPlans() []*Rule {
 // Match returns the rule for a descriptor with these entries, or nil if there is none and
 // so no limit.
 //
-// At each level an exact (key, value) wins over the first matching pattern of that key in
-// file order, and that wins over the bare key. The choice made at a level is final, and
+// At each level an exact (key, value) wins over the longest prefix of that key that an
+// address is in, that over the first matching pattern in file order, and that over the bare
+// key. The choice made at a level is final, and
 // the rule must be at the descriptor's own depth.
 func (d *Domain) Match(entries []bucket.Entry) *Rule {
 	n := d.root
@@ -199,5 +201,6 @@ func (d *Domain) Merge(part *Domain, again func(n, first *Node)) {
 		n.file = int32(len(d.files))
 	}
 	part.root.moveBelow(d.root, again)
+	d.hasNetworks = d.hasNetworks || part.hasNetworks
 	d.rules = append(d.rules, part.rules...)
 }

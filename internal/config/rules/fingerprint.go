@@ -73,6 +73,9 @@ func (f *fingerprinter) node(n *Node) digest {
 	start := len(f.buf)
 	f.text(n.entry.Key)
 	f.text(n.entry.Value)
+	if n.networks != nil {
+		f.networks(n.networks)
+	}
 	if n.rule == nil && (n.SharesValues || n.CountsValues) { // else they are written with the rule
 		f.flags(true, n.SharesValues, n.CountsValues) // at least 3, unlike what begins a rule
 	}
@@ -95,6 +98,14 @@ func (f *fingerprinter) node(n *Node) digest {
 // are tried, and of the bare key.
 func (f *fingerprinter) key(k *Key) digest {
 	start := len(f.buf)
+	var prefixes digest // without an order
+	for _, n := range k.CIDRs() {
+		d := f.node(n)
+		subtle.XORBytes(prefixes[:], prefixes[:], d[:])
+	}
+	if len(k.CIDRs()) > 0 {
+		f.digest(prefixes)
+	}
 	for _, n := range k.patterns.nodes {
 		f.digest(f.node(n))
 	}
@@ -102,6 +113,18 @@ func (f *fingerprinter) key(k *Key) digest {
 		f.digest(f.node(k.bare))
 	}
 	return f.cut(start)
+}
+
+// networks begins with a number that no rule begins with.
+func (f *fingerprinter) networks(n *Networks) {
+	f.text("networks")
+	f.number(int64(n.Lengths.IPv4))
+	f.number(int64(n.Lengths.IPv6))
+	f.flag(n.IsShared)
+	f.number(int64(len(n.CIDR)))
+	for _, prefix := range n.sorted() {
+		f.text(prefix.String())
+	}
 }
 
 func (f *fingerprinter) rule(r *Rule) {

@@ -56,6 +56,7 @@ func (r *Set) shareRoom(before *Set) {
 // follow does so for the rules at a node and below. same is false if other rules were in
 // force for some of its descriptors before.
 func (n *Node) follow(before *Node, same bool) {
+	same = same && n.HasNetworksOf(before)
 	if n.rule != nil && before.rule != nil {
 		n.rule.follow(before.rule, same)
 	}
@@ -73,7 +74,13 @@ func (n *Node) follow(before *Node, same bool) {
 		}
 		// The descriptors that matched a value or pattern that is now gone match what
 		// comes after it.
-		same := same && !gone[k.name] && k.patterns.keep(&old.patterns)
+		same := same && !gone[k.name] && k.cidrs.keep(old.cidrs)
+		for _, n := range k.CIDRs() {
+			if first := before.WithCIDR(n.entry); first != nil && first.entry == n.entry {
+				n.follow(first, same)
+			}
+		}
+		same = same && k.patterns.keep(&old.patterns)
 		if k.bare != nil && old.bare != nil {
 			k.bare.follow(old.bare, same)
 		}

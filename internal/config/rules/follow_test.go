@@ -22,6 +22,9 @@ func TestSinceIsWhenTheLimitsOfARuleChanged(t *testing.T) {
 		stars = rule + "- {key: a, value: 'y*', rate_limit: {requests: 9, period: 1s}}\n- {key: a, value: 'x*', rate_limit: {requests: 1, period: 1s}}\n"
 		below = "domain: d\ndescriptors:\n- {key: a, value: x, rate_limit: {requests: 1, period: 1s}, descriptors: [{key: b, rate_limit: {requests: 1, period: 1s}}]}\n"
 	)
+	cidr := func(fields string) string {
+		return rule + "- {key: a, " + fields + ", rate_limit: {requests: 1, period: 1s}}\n"
+	}
 	numbers := func(limit string) string { return "domain: d\ndescriptors:\n- {key: a, rate_limit: {" + limit + "}}\n" }
 	for _, c := range []struct {
 		name    string
@@ -47,6 +50,11 @@ func TestSinceIsWhenTheLimitsOfARuleChanged(t *testing.T) {
 		},
 		{"postpaid", "a=x", []string{rule, numbers("requests: 1, period: 1s, postpaid: true")}, 0},
 		{"there and back", "a=x", []string{rule, numbers("requests: 2, period: 1s"), rule}, 2},
+		{"the same prefixes", "a=10.0.0.1", []string{cidr("cidr: [10.0.0.0/8, 11.0.0.0/8]"), cidr("cidr: [10.0.0.0/8, 11.0.0.0/8], shadow_mode: false")}, 0},
+		{"other prefixes", "a=10.0.0.1", []string{cidr("cidr: [10.0.0.0/8, 11.0.0.0/8]"), cidr("cidr: [10.0.0.0/8, 12.0.0.0/8]")}, 1},
+		{"a prefix goes before others", "a=10.0.0.1", []string{cidr("cidr: [10.0.0.0/8]"), rule}, 1},
+		{"a prefix comes before others", "a=1", []string{rule, cidr("cidr: [10.0.0.0/8]")}, 0},
+		{"another network", "a=::1", []string{"domain: d\ndescriptors: [{key: a, network: {ipv6: 64}, rate_limit: {requests: 1, period: 1s}}]", rule}, 1},
 		{"a value comes before others", "a=y", []string{rule, exact}, 0},
 		{"a value falls to a key", "a=x", []string{rule, exact, rule}, 2},
 		{"a value falls to a pattern", "a=x", []string{star, exact, star}, 2},

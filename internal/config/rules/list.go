@@ -12,7 +12,11 @@ type List struct {
 // NewList returns an empty List.
 func NewList(up *Node) *List { return &List{up: up} }
 
-// Add adds a descriptor, or returns the one that already has the same entry.
+// AddCIDR adds a descriptor with prefixes. If there is one of them already, it returns its
+// index and the descriptor that has it.
+func (l *List) AddCIDR(n *Node) (at int, first *Node) { return l.up.addCIDR(n) }
+
+// Add adds another descriptor, or returns the one that already has the same entry.
 func (l *List) Add(n *Node) (first *Node) {
 	switch {
 	case n.IsExact():
@@ -27,6 +31,10 @@ func (l *List) Add(n *Node) (first *Node) {
 		l.patterns = make(map[bucket.Entry]*Node)
 	}
 	l.patterns[n.entry] = n
-	l.up.addKey(n.entry.Key).patterns.add(n)
+	k := l.up.addKey(n.entry.Key)
+	k.patterns.add(n)
+	if n.networks != nil {
+		k.readsAddresses()
+	}
 	return nil
 }

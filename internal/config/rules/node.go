@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/network"
 )
 
 // Node is a node of the tree of a domain's limits: an entry of limits files, with what lies
@@ -50,6 +51,8 @@ type Key struct {
 	name     string
 	patterns patterns
 	bare     *Node
+	// cidrs is nil if no value is read as an address.
+	cidrs *cidrs
 }
 
 // Name returns the key.
@@ -76,8 +79,42 @@ func (n *Node) Next(e *bucket.Entry) *Node {
 	if k == nil {
 		return nil
 	}
+	if k.cidrs != nil {
+		next, _ := k.byAddress(e.Value)
+		return next
+	}
+	return k.byText(e.Value)
+}
+
+// nextCounted is Next. It also returns the text by which an address is counted, or "".
+func (n *Node) nextCounted(e *bucket.Entry) (next *Node, counted string) {
+	if k := n.Key(e.Key); k != nil && k.cidrs != nil && n.exact[*e] == nil {
+		return k.byAddress(e.Value)
+	}
+	return n.Next(e), ""
+}
+
+// byAddress returns the descriptor that a value matches as an address, or as a text, or nil,
+// and the text by which an address is counted, or "".
+func (k *Key) byAddress(value string) (next *Node, counted string) {
+	address, ok := network.Parse(value)
+	if !ok {
+		return k.byText(value), ""
+	}
+	prefix, next, ok := k.cidrs.table.LookupPrefixLPM(address)
+	if !ok {
+		next = k.byText(value)
+	}
+	if next == nil || next.networks == nil {
+		return next, ""
+	}
+	return next, next.networks.counted(value, address, prefix)
+}
+
+// byText returns the descriptor that a value matches as a text, or nil.
+func (k *Key) byText(value string) *Node {
 	if len(k.patterns.nodes) > 0 {
-		if i := k.patterns.First(e.Value); i >= 0 {
+		if i := k.patterns.First(value); i >= 0 {
 			return k.patterns.nodes[i]
 		}
 	}
@@ -135,10 +172,15 @@ func (l *patterns) add(n *Node) {
 }
 
 // IsExact reports whether its value is matched exactly.
-func (n *Node) IsExact() bool { return n.entry.Value != "" && !HasStar(n.entry.Value) }
+func (n *Node) IsExact() bool {
+	return n.entry.Value != "" && !HasStar(n.entry.Value) && !n.networks.isCIDR()
+}
 
 func (n *Node) addExact(below *Node) (first *Node) {
 	if first := n.exact[below.entry]; first != nil {
+		return first
+	}
+	if first := n.WithCIDR(below.entry); first != nil {
 		return first
 	}
 	if n.exact == nil {
@@ -152,6 +194,9 @@ func (n *Node) addBare(below *Node) (first *Node) {
 	k := n.addKey(below.entry.Key)
 	if k.bare == nil {
 		k.bare = below
+		if below.networks != nil {
+			k.readsAddresses()
+		}
 		return nil
 	}
 	return k.bare
@@ -186,7 +231,7 @@ func (n *Node) HasBelow() bool { return len(n.exact) > 0 || len(n.keys) > 0 }
 func (n *Node) BelowCount() int {
 	count := len(n.exact)
 	for i := range n.keys {
-		count += len(n.keys[i].patterns.nodes)
+		count += len(n.keys[i].CIDRs()) + len(n.keys[i].patterns.nodes)
 		if n.keys[i].bare != nil {
 			count++
 		}
@@ -203,6 +248,11 @@ func (n *Node) Below(yield func(*Node) bool) {
 		}
 	}
 	for i := range n.keys {
+		for _, child := range n.keys[i].CIDRs() {
+			if !yield(child) {
+				return
+			}
+		}
 		for _, child := range n.keys[i].patterns.nodes {
 			if !yield(child) {
 				return
@@ -234,6 +284,9 @@ func (n *Node) Unite(other *Node) {
 		below.up = &n.position
 	}
 	for i := range n.keys {
+		for _, below := range n.keys[i].CIDRs() {
+			below.up = &n.position
+		}
 		for _, below := range n.keys[i].patterns.nodes {
 			below.up = &n.position
 		}
@@ -257,6 +310,13 @@ func (n *Node) moveBelow(to *Node, again func(n, first *Node)) {
 	for i := range n.keys {
 		from := &n.keys[i]
 		k := to.addKey(from.name)
+		for _, below := range from.CIDRs() {
+			_, first := to.addCIDR(below)
+			report(below, first)
+		}
+		if from.cidrs != nil {
+			k.readsAddresses()
+		}
 		known := make(map[bucket.Entry]*Node, len(k.patterns.nodes))
 		for _, below := range k.patterns.nodes {
 			known[below.entry] = below

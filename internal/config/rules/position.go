@@ -11,7 +11,8 @@ import (
 type position struct {
 	// up is that of the descriptor above, nil at the root of a domain.
 	up *position
-	// entry is as in the file: the value may be a pattern, or empty for a bare key.
+	// entry is as in the file: the value may be a pattern, the CIDRText of prefixes, or
+	// empty for a bare key.
 	entry bucket.Entry
 	// line is where it begins or, if a program made the list, the index of the item, from
 	// 0.
@@ -19,6 +20,8 @@ type position struct {
 	// file, for an outermost descriptor, is 0 if it is in the first file of its domain,
 	// else a number from 1 on in Domain.files.
 	file int32
+	// networks is nil unless the descriptor matches addresses, or counts networks.
+	networks *Networks
 	// SharesValues means that all values of the entry, which is a pattern, share the
 	// counters of the limits here and below.
 	SharesValues bool

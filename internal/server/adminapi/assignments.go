@@ -138,6 +138,7 @@ func (a *API) changeAll(ctx context.Context, request changesRequest, all []asked
 	for i := range all {
 		q := &all[i]
 		if q.wrong == "" {
+			q.change.Subject = a.counted(q.change.Subject)
 			a.judge(rules, reacher, q)
 		}
 		subject := q.change.Text()
@@ -321,7 +322,7 @@ func (a *API) GetAssignment(_ context.Context, r *adminv1.GetAssignmentRequest) 
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
-	subject, err := subjectOf(r.GetDomain(), r.GetEntries())
+	subject, err := a.subjectOf(r.GetDomain(), r.GetEntries())
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +365,7 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
-	change := removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
+	change := a.removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
 	change.IfMatch = r.GetIfMatch()
 	if r.GetPart() != adminv1.Part_PART_UNSPECIFIED {
 		change.Remove = assign.Parts{}
@@ -387,8 +388,8 @@ func (a *API) DeleteAssignment(ctx context.Context, r *adminv1.DeleteAssignmentR
 }
 
 // removal returns the change that ends all that is assigned to a subject.
-func removal(ctx context.Context, domain string, entries []*ratelimitv1.Entry, reason string) assign.Change {
+func (a *API) removal(ctx context.Context, domain string, entries []*ratelimitv1.Entry, reason string) assign.Change {
 	return assign.Change{
-		Subject: assign.Subject{Domain: domain, Entries: assignmsg.Entries(entries)}, Remove: assign.AllParts(), By: memberOf(ctx).Name, Reason: reason,
+		Subject: a.known(assign.Subject{Domain: domain, Entries: assignmsg.Entries(entries)}), Remove: assign.AllParts(), By: memberOf(ctx).Name, Reason: reason,
 	}
 }

@@ -40,7 +40,8 @@ func (a *API) ListAudit(ctx context.Context, r *adminv1.ListAuditRequest) (*admi
 	case n > assign.MaxEntries:
 		return nil, endpoint.Invalid("entries: found %d; allowed: at most %d", n, assign.MaxEntries)
 	}
-	q := assign.RecordQuery{Domain: r.GetDomain(), Entries: assignmsg.Entries(r.GetEntries()), After: after}
+	of := a.known(assign.Subject{Domain: r.GetDomain(), Entries: assignmsg.Entries(r.GetEntries())})
+	q := assign.RecordQuery{Domain: of.Domain, Entries: of.Entries, After: after}
 	response, size := new(adminv1.ListAuditResponse), pageSum{}
 	for {
 		q.Max = min(left, recordsAtATime)

@@ -25,12 +25,29 @@ func moment(micros int64) *timestamppb.Timestamp {
 
 // subjectOf returns the subject of a request, or an INVALID_ARGUMENT that says what
 // is wrong with it.
-func subjectOf(domain string, entries []*ratelimitv1.Entry) (assign.Subject, error) {
+func (a *API) subjectOf(domain string, entries []*ratelimitv1.Entry) (assign.Subject, error) {
 	s := assign.Subject{Domain: domain, Entries: assignmsg.Entries(entries)}
 	if err := s.Check(); err != nil {
 		return s, endpoint.Invalid("%v", err)
 	}
-	return s, nil
+	return a.known(s), nil
+}
+
+// counted returns a subject with its addresses as they are counted by the rules in force.
+func (a *API) counted(s assign.Subject) assign.Subject {
+	if rules := a.Live.Rules(); rules != nil && rules.HasDomain(s.Domain) {
+		s.Entries = rules.Domain(s.Domain).Counted(s.Entries)
+	}
+	return s
+}
+
+// known is counted, unless something is assigned to the very entries, from the time of
+// other rules: then it can be seen and removed.
+func (a *API) known(s assign.Subject) assign.Subject {
+	if a.Assignments != nil && a.held(s) != nil {
+		return s
+	}
+	return a.counted(s)
 }
 
 // logged returns an assignment for a line of the log, in the JSON of the API, without the

@@ -114,6 +114,9 @@ func explainedDescriptor(d *explain.Descriptor, now time.Time) *adminv1.Explaine
 	if d.Plan != nil {
 		m.Plan = d.Plan.Plan
 	}
+	for _, n := range d.Networks {
+		m.Networks = append(m.Networks, &adminv1.ExplainedNetwork{Key: n.Key, Counted: n.Counted, Cidr: n.CIDR})
+	}
 	for _, a := range d.Assignments {
 		m.Assignments = append(m.Assignments, &adminv1.ExplainedAssignment{Assignment: assignmsg.Show(a.Assignment), Applies: a.Applies})
 	}

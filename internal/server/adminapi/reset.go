@@ -23,11 +23,11 @@ func (a *API) Reset(ctx context.Context, r *adminv1.ResetRequest) (*adminv1.Rese
 		return nil, errNoAssignments
 	}
 	// Its subject, reason and caller are checked like those of a change.
-	change := removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
+	change := a.removal(ctx, r.GetDomain(), r.GetEntries(), r.GetReason())
 	if err := change.Check(); err != nil {
 		return nil, endpoint.Invalid("%v", err)
 	}
-	subject, by := change.Subject, change.By
+	subject, by := a.counted(change.Subject), change.By
 	states, err := a.Decider.Resettable(subject.Domain, subject.Entries, r.Limit)
 	if err != nil {
 		return nil, endpoint.Status(err)

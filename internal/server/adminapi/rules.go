@@ -143,7 +143,7 @@ func isPlanAt(rule *rules.Rule, path string) bool {
 func showRule(domain *rules.Domain, rule *rules.Rule, now time.Time) *adminv1.Rule {
 	m := &adminv1.Rule{
 		Domain: domain.Name, Path: rule.Path(), Place: &adminv1.Place{File: rule.File, Line: uint32(rule.Line)},
-		Unlimited: rule.Unlimited, ShadowMode: rule.ShadowMode, QuotaMode: rule.QuotaMode, ShareThreshold: rule.Shared != nil,
+		Unlimited: rule.Unlimited, ShadowMode: rule.ShadowMode, QuotaMode: rule.QuotaMode, ShareThreshold: rule.SharesCounters(),
 	}
 	for _, l := range rule.Limits {
 		m.Limits = append(m.Limits, showLimit(l, now))

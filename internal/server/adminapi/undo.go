@@ -18,7 +18,7 @@ func (a *API) UndoAssignment(ctx context.Context, r *adminv1.UndoAssignmentReque
 	if err := a.hasAssignments(); err != nil {
 		return nil, err
 	}
-	subject, err := subjectOf(r.GetDomain(), r.GetEntries())
+	subject, err := a.subjectOf(r.GetDomain(), r.GetEntries())
 	if err != nil {
 		return nil, err
 	}

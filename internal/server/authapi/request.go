@@ -9,6 +9,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/client/guard/headers"
 	"github.com/ratelimitd/ratelimitd/internal/config/forwardauth"
+	"github.com/ratelimitd/ratelimitd/internal/network"
 )
 
 // authRequest is the request that a proxy asks about, as its headers describe it.
@@ -129,18 +130,7 @@ func shownAddress(a netip.Addr, e *forwardauth.Entry) string {
 	if !a.IsValid() {
 		return ""
 	}
-	bits := e.IPv6Prefix
-	if a.Is4() {
-		bits = e.IPv4Prefix
-	}
-	if bits == 0 {
-		return a.String()
-	}
-	network, err := a.Prefix(bits)
-	if err != nil {
-		panic(err) // the file has lengths that fit
-	}
-	return network.String()
+	return string(network.AppendText(nil, e.Network.Of(netip.PrefixFrom(a, a.BitLen()))))
 }
 
 // parameters returns all values that servers may find for a parameter in a query:

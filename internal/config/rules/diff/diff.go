@@ -104,6 +104,9 @@ func childrenOf(before, after *rules.Node) []bucket.Entry {
 			add(&exact, below)
 		}
 		for k := range n.AllKeys {
+			for _, below := range k.CIDRs() {
+				add(&general, below)
+			}
 			for _, below := range k.Patterns() {
 				add(&general, below)
 			}
@@ -129,6 +132,9 @@ func childOf(n *rules.Node, e bucket.Entry) *rules.Node {
 	if below := n.Exact(e); below != nil {
 		return below
 	}
+	if below := n.WithCIDR(e); below != nil && below.Entry() == e {
+		return below
+	}
 	k := n.Key(e.Key)
 	if k == nil {
 		return nil
@@ -145,13 +151,15 @@ func childOf(n *rules.Node, e bucket.Entry) *rules.Node {
 }
 
 // descriptor compares what requests with the entries of a path get. A pattern's text
-// stands for the values that it matches: whatever covers it matches the text.
+// stands for the values that it matches: whatever covers it matches the text. The first
+// prefix of a descriptor stands for its addresses.
 func (d *differ) descriptor(path []bucket.Entry, before, after *rules.Node) {
 	entries := slices.Clone(path)
 	for i := range entries {
 		if entries[i].Value == "" {
 			entries[i].Value = representative
 		}
+		entries[i].Value = rules.FirstCIDR(entries[i].Value)
 	}
 	old, now := d.before.Match(entries), d.after.Match(entries)
 	if before != nil {
@@ -162,6 +170,9 @@ func (d *differ) descriptor(path []bucket.Entry, before, after *rules.Node) {
 	}
 	name := rules.PathText(path)
 	defer d.below(name, entries, before, after)
+	if before != nil && after != nil && !after.HasNetworksOf(before) {
+		d.add(name, Reset, "other networks: some addresses match another rule, or are counted by another network, whose count starts from zero")
+	}
 	switch {
 	case before != nil && before.Rule() != nil && after != nil && after.Rule() != nil:
 		d.rule(name, old, now)

@@ -7,11 +7,13 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/network"
 )
 
 // WriteTable writes the domains, their rules and their limits in plain words, one line
@@ -107,6 +109,7 @@ func notesOf(r *rules.Rule) string {
 		{r.ShadowMode, "shadow"},
 		{r.QuotaMode, "quota"},
 		{r.Shared != nil, "shared by all values of the pattern"},
+		{r.Networks() != nil, networksNote(r.Networks())},
 		{r.DetailedMetric, "counted by all values"},
 		{len(r.CountedEntries) > 0 && !r.DetailedMetric, "counted by value"},
 		{r.Metadata != nil, "with metadata " + yamlfile.Commas(yamlfile.Printables(slices.Sorted(maps.Keys(r.Metadata))))},
@@ -119,6 +122,25 @@ func notesOf(r *rules.Rule) string {
 		return ""
 	}
 	return "; " + yamlfile.Commas(notes)
+}
+
+// networksNote says how addresses are counted.
+func networksNote(n *rules.Networks) string {
+	switch {
+	case n == nil:
+		return ""
+	case n.IsShared:
+		return "shared by all addresses of a network"
+	case n.Lengths == network.Lengths{}:
+		return "by address"
+	}
+	length := func(bits uint8, all int) string {
+		if bits == 0 {
+			return strconv.Itoa(all)
+		}
+		return strconv.Itoa(int(bits))
+	}
+	return "by network, /" + length(n.Lengths.IPv4, 32) + " of IPv4 and /" + length(n.Lengths.IPv6, 128) + " of IPv6"
 }
 
 // replacesNote says which limits a limit of the rule replaces.

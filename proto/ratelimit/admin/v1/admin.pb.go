@@ -1452,7 +1452,9 @@ type ExplainedDescriptor struct {
 	// Why no rule matched.
 	Miss Miss `protobuf:"varint,9,opt,name=miss,proto3,enum=ratelimit.admin.v1.Miss" json:"miss,omitempty"`
 	// A similar descriptor, if no rule matched; may be absent.
-	Near          *FileEntry `protobuf:"bytes,10,opt,name=near,proto3" json:"near,omitempty"`
+	Near *FileEntry `protobuf:"bytes,10,opt,name=near,proto3" json:"near,omitempty"`
+	// How each entry whose value is an address is counted.
+	Networks      []*ExplainedNetwork `protobuf:"bytes,11,rep,name=networks,proto3" json:"networks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1557,6 +1559,77 @@ func (x *ExplainedDescriptor) GetNear() *FileEntry {
 	return nil
 }
 
+func (x *ExplainedDescriptor) GetNetworks() []*ExplainedNetwork {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+// ExplainedNetwork says how an address is counted.
+type ExplainedNetwork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entry's key.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The address in its one spelling, or its network.
+	Counted string `protobuf:"bytes,2,opt,name=counted,proto3" json:"counted,omitempty"`
+	// The prefix of a cidr that it matches; empty if none.
+	Cidr          string `protobuf:"bytes,3,opt,name=cidr,proto3" json:"cidr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainedNetwork) Reset() {
+	*x = ExplainedNetwork{}
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainedNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainedNetwork) ProtoMessage() {}
+
+func (x *ExplainedNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainedNetwork.ProtoReflect.Descriptor instead.
+func (*ExplainedNetwork) Descriptor() ([]byte, []int) {
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExplainedNetwork) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ExplainedNetwork) GetCounted() string {
+	if x != nil {
+		return x.Counted
+	}
+	return ""
+}
+
+func (x *ExplainedNetwork) GetCidr() string {
+	if x != nil {
+		return x.Cidr
+	}
+	return ""
+}
+
 // FileEntry is a descriptor of a limits file.
 type FileEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1569,7 +1642,7 @@ type FileEntry struct {
 
 func (x *FileEntry) Reset() {
 	*x = FileEntry{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1581,7 +1654,7 @@ func (x *FileEntry) String() string {
 func (*FileEntry) ProtoMessage() {}
 
 func (x *FileEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1594,7 +1667,7 @@ func (x *FileEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileEntry.ProtoReflect.Descriptor instead.
 func (*FileEntry) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FileEntry) GetPath() string {
@@ -1623,7 +1696,7 @@ type ExplainedAssignment struct {
 
 func (x *ExplainedAssignment) Reset() {
 	*x = ExplainedAssignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1708,7 @@ func (x *ExplainedAssignment) String() string {
 func (*ExplainedAssignment) ProtoMessage() {}
 
 func (x *ExplainedAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1721,7 @@ func (x *ExplainedAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedAssignment.ProtoReflect.Descriptor instead.
 func (*ExplainedAssignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExplainedAssignment) GetAssignment() *Assignment {
@@ -1707,7 +1780,7 @@ type ExplainedLimit struct {
 
 func (x *ExplainedLimit) Reset() {
 	*x = ExplainedLimit{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1719,7 +1792,7 @@ func (x *ExplainedLimit) String() string {
 func (*ExplainedLimit) ProtoMessage() {}
 
 func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,7 +1805,7 @@ func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedLimit.ProtoReflect.Descriptor instead.
 func (*ExplainedLimit) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExplainedLimit) GetLimit() *RuleLimit {
@@ -1876,7 +1949,7 @@ type Bill struct {
 
 func (x *Bill) Reset() {
 	*x = Bill{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1961,7 @@ func (x *Bill) String() string {
 func (*Bill) ProtoMessage() {}
 
 func (x *Bill) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1974,7 @@ func (x *Bill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bill.ProtoReflect.Descriptor instead.
 func (*Bill) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Bill) GetCost() uint64 {
@@ -1939,7 +2012,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2024,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2037,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Holder) GetHolder() string {
@@ -1996,7 +2069,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2081,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2094,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InspectRequest) GetDomain() string {
@@ -2063,7 +2136,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2148,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2161,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InspectResponse) GetDescriptor_() *ExplainedDescriptor {
@@ -2122,7 +2195,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2207,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2220,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResetRequest) GetDomain() string {
@@ -2198,7 +2271,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2283,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2296,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResetResponse) GetLimits() []string {
@@ -2279,7 +2352,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2364,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2377,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Assignment) GetDomain() string {
@@ -2418,7 +2491,7 @@ type TemporaryLayer struct {
 
 func (x *TemporaryLayer) Reset() {
 	*x = TemporaryLayer{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2503,7 @@ func (x *TemporaryLayer) String() string {
 func (*TemporaryLayer) ProtoMessage() {}
 
 func (x *TemporaryLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2516,7 @@ func (x *TemporaryLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemporaryLayer.ProtoReflect.Descriptor instead.
 func (*TemporaryLayer) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TemporaryLayer) GetPlan() string {
@@ -2524,7 +2597,7 @@ type AssignedCalendar struct {
 
 func (x *AssignedCalendar) Reset() {
 	*x = AssignedCalendar{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2609,7 @@ func (x *AssignedCalendar) String() string {
 func (*AssignedCalendar) ProtoMessage() {}
 
 func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2622,7 @@ func (x *AssignedCalendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedCalendar.ProtoReflect.Descriptor instead.
 func (*AssignedCalendar) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AssignedCalendar) GetTimeZone() string {
@@ -2583,7 +2656,7 @@ type AssignedNumbers struct {
 
 func (x *AssignedNumbers) Reset() {
 	*x = AssignedNumbers{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2668,7 @@ func (x *AssignedNumbers) String() string {
 func (*AssignedNumbers) ProtoMessage() {}
 
 func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2681,7 @@ func (x *AssignedNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignedNumbers.ProtoReflect.Descriptor instead.
 func (*AssignedNumbers) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AssignedNumbers) GetLimit() string {
@@ -2654,7 +2727,7 @@ type PutAssignmentsRequest struct {
 
 func (x *PutAssignmentsRequest) Reset() {
 	*x = PutAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +2739,7 @@ func (x *PutAssignmentsRequest) String() string {
 func (*PutAssignmentsRequest) ProtoMessage() {}
 
 func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +2752,7 @@ func (x *PutAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PutAssignmentsRequest) GetPuts() []*PutAssignment {
@@ -2719,7 +2792,7 @@ type PutAssignment struct {
 
 func (x *PutAssignment) Reset() {
 	*x = PutAssignment{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2804,7 @@ func (x *PutAssignment) String() string {
 func (*PutAssignment) ProtoMessage() {}
 
 func (x *PutAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2817,7 @@ func (x *PutAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignment.ProtoReflect.Descriptor instead.
 func (*PutAssignment) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PutAssignment) GetAssignment() *Assignment {
@@ -2775,7 +2848,7 @@ type PatchAssignmentsRequest struct {
 
 func (x *PatchAssignmentsRequest) Reset() {
 	*x = PatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2860,7 @@ func (x *PatchAssignmentsRequest) String() string {
 func (*PatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2873,7 @@ func (x *PatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PatchAssignmentsRequest) GetPatches() []*AssignmentPatch {
@@ -2844,7 +2917,7 @@ type AssignmentPatch struct {
 
 func (x *AssignmentPatch) Reset() {
 	*x = AssignmentPatch{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2929,7 @@ func (x *AssignmentPatch) String() string {
 func (*AssignmentPatch) ProtoMessage() {}
 
 func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2942,7 @@ func (x *AssignmentPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentPatch.ProtoReflect.Descriptor instead.
 func (*AssignmentPatch) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AssignmentPatch) GetAssignment() *Assignment {
@@ -2917,7 +2990,7 @@ type PatchAssignmentsResponse struct {
 
 func (x *PatchAssignmentsResponse) Reset() {
 	*x = PatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +3002,7 @@ func (x *PatchAssignmentsResponse) String() string {
 func (*PatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +3015,7 @@ func (x *PatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PatchAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -2962,7 +3035,7 @@ type PutAssignmentsResponse struct {
 
 func (x *PutAssignmentsResponse) Reset() {
 	*x = PutAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3047,7 @@ func (x *PutAssignmentsResponse) String() string {
 func (*PutAssignmentsResponse) ProtoMessage() {}
 
 func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3060,7 @@ func (x *PutAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*PutAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PutAssignmentsResponse) GetChanges() []*AssignmentChange {
@@ -3019,7 +3092,7 @@ type AssignmentChange struct {
 
 func (x *AssignmentChange) Reset() {
 	*x = AssignmentChange{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3104,7 @@ func (x *AssignmentChange) String() string {
 func (*AssignmentChange) ProtoMessage() {}
 
 func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3117,7 @@ func (x *AssignmentChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentChange.ProtoReflect.Descriptor instead.
 func (*AssignmentChange) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AssignmentChange) GetOutcome() ChangeOutcome {
@@ -3099,7 +3172,7 @@ type GetAssignmentRequest struct {
 
 func (x *GetAssignmentRequest) Reset() {
 	*x = GetAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3184,7 @@ func (x *GetAssignmentRequest) String() string {
 func (*GetAssignmentRequest) ProtoMessage() {}
 
 func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3197,7 @@ func (x *GetAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*GetAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetAssignmentRequest) GetDomain() string {
@@ -3150,7 +3223,7 @@ type GetAssignmentResponse struct {
 
 func (x *GetAssignmentResponse) Reset() {
 	*x = GetAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3235,7 @@ func (x *GetAssignmentResponse) String() string {
 func (*GetAssignmentResponse) ProtoMessage() {}
 
 func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3248,7 @@ func (x *GetAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*GetAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetAssignmentResponse) GetAssignment() *Assignment {
@@ -3205,7 +3278,7 @@ type ListAssignmentsRequest struct {
 
 func (x *ListAssignmentsRequest) Reset() {
 	*x = ListAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3290,7 @@ func (x *ListAssignmentsRequest) String() string {
 func (*ListAssignmentsRequest) ProtoMessage() {}
 
 func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3303,7 @@ func (x *ListAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAssignmentsRequest) GetDomain() string {
@@ -3289,7 +3362,7 @@ type ListAssignmentsResponse struct {
 
 func (x *ListAssignmentsResponse) Reset() {
 	*x = ListAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3301,7 +3374,7 @@ func (x *ListAssignmentsResponse) String() string {
 func (*ListAssignmentsResponse) ProtoMessage() {}
 
 func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3314,7 +3387,7 @@ func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAssignmentsResponse) GetAssignments() []*Assignment {
@@ -3353,7 +3426,7 @@ type DeleteAssignmentRequest struct {
 
 func (x *DeleteAssignmentRequest) Reset() {
 	*x = DeleteAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3438,7 @@ func (x *DeleteAssignmentRequest) String() string {
 func (*DeleteAssignmentRequest) ProtoMessage() {}
 
 func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3451,7 @@ func (x *DeleteAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteAssignmentRequest) GetDomain() string {
@@ -3425,7 +3498,7 @@ type DeleteAssignmentResponse struct {
 
 func (x *DeleteAssignmentResponse) Reset() {
 	*x = DeleteAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3510,7 @@ func (x *DeleteAssignmentResponse) String() string {
 func (*DeleteAssignmentResponse) ProtoMessage() {}
 
 func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3523,7 @@ func (x *DeleteAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeleteAssignmentResponse) GetChange() *AssignmentChange {
@@ -3474,7 +3547,7 @@ type UndoAssignmentRequest struct {
 
 func (x *UndoAssignmentRequest) Reset() {
 	*x = UndoAssignmentRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3559,7 @@ func (x *UndoAssignmentRequest) String() string {
 func (*UndoAssignmentRequest) ProtoMessage() {}
 
 func (x *UndoAssignmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3572,7 @@ func (x *UndoAssignmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndoAssignmentRequest.ProtoReflect.Descriptor instead.
 func (*UndoAssignmentRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UndoAssignmentRequest) GetDomain() string {
@@ -3541,7 +3614,7 @@ type UndoAssignmentResponse struct {
 
 func (x *UndoAssignmentResponse) Reset() {
 	*x = UndoAssignmentResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3626,7 @@ func (x *UndoAssignmentResponse) String() string {
 func (*UndoAssignmentResponse) ProtoMessage() {}
 
 func (x *UndoAssignmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3639,7 @@ func (x *UndoAssignmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndoAssignmentResponse.ProtoReflect.Descriptor instead.
 func (*UndoAssignmentResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UndoAssignmentResponse) GetChange() *AssignmentChange {
@@ -3593,7 +3666,7 @@ type WatchAssignmentsRequest struct {
 
 func (x *WatchAssignmentsRequest) Reset() {
 	*x = WatchAssignmentsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3678,7 @@ func (x *WatchAssignmentsRequest) String() string {
 func (*WatchAssignmentsRequest) ProtoMessage() {}
 
 func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3691,7 @@ func (x *WatchAssignmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchAssignmentsRequest) GetDomain() string {
@@ -3637,7 +3710,7 @@ type WatchAssignmentsResponse struct {
 
 func (x *WatchAssignmentsResponse) Reset() {
 	*x = WatchAssignmentsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3649,7 +3722,7 @@ func (x *WatchAssignmentsResponse) String() string {
 func (*WatchAssignmentsResponse) ProtoMessage() {}
 
 func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[41]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3662,7 +3735,7 @@ func (x *WatchAssignmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAssignmentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAssignmentsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchAssignmentsResponse) GetRecord() *AuditRecord {
@@ -3680,7 +3753,7 @@ type ListDaemonsRequest struct {
 
 func (x *ListDaemonsRequest) Reset() {
 	*x = ListDaemonsRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +3765,7 @@ func (x *ListDaemonsRequest) String() string {
 func (*ListDaemonsRequest) ProtoMessage() {}
 
 func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[42]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +3778,7 @@ func (x *ListDaemonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsRequest.ProtoReflect.Descriptor instead.
 func (*ListDaemonsRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 type ListDaemonsResponse struct {
@@ -3721,7 +3794,7 @@ type ListDaemonsResponse struct {
 
 func (x *ListDaemonsResponse) Reset() {
 	*x = ListDaemonsResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3806,7 @@ func (x *ListDaemonsResponse) String() string {
 func (*ListDaemonsResponse) ProtoMessage() {}
 
 func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[43]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3819,7 @@ func (x *ListDaemonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDaemonsResponse.ProtoReflect.Descriptor instead.
 func (*ListDaemonsResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListDaemonsResponse) GetDaemons() []*Daemon {
@@ -3800,7 +3873,7 @@ type Daemon struct {
 
 func (x *Daemon) Reset() {
 	*x = Daemon{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3885,7 @@ func (x *Daemon) String() string {
 func (*Daemon) ProtoMessage() {}
 
 func (x *Daemon) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[44]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3898,7 @@ func (x *Daemon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Daemon.ProtoReflect.Descriptor instead.
 func (*Daemon) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Daemon) GetId() string {
@@ -3927,7 +4000,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +4012,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[45]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4025,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListAuditRequest) GetDomain() string {
@@ -3995,7 +4068,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4007,7 +4080,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[46]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4020,7 +4093,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -4060,7 +4133,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4145,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[47]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4158,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AuditRecord) GetId() string {
@@ -4182,7 +4255,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4267,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[48]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4280,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TopRequest) GetDomain() string {
@@ -4268,7 +4341,7 @@ type TopResponse struct {
 
 func (x *TopResponse) Reset() {
 	*x = TopResponse{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[49]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4353,7 @@ func (x *TopResponse) String() string {
 func (*TopResponse) ProtoMessage() {}
 
 func (x *TopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[49]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4366,7 @@ func (x *TopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopResponse.ProtoReflect.Descriptor instead.
 func (*TopResponse) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TopResponse) GetSubjects() []*TopSubject {
@@ -4362,7 +4435,7 @@ type TopSubject struct {
 
 func (x *TopSubject) Reset() {
 	*x = TopSubject{}
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[50]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4447,7 @@ func (x *TopSubject) String() string {
 func (*TopSubject) ProtoMessage() {}
 
 func (x *TopSubject) ProtoReflect() protoreflect.Message {
-	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[50]
+	mi := &file_ratelimit_admin_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4460,7 @@ func (x *TopSubject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopSubject.ProtoReflect.Descriptor instead.
 func (*TopSubject) Descriptor() ([]byte, []int) {
-	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_ratelimit_admin_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TopSubject) GetDomain() string {
@@ -4507,7 +4580,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\vnear_domain\x18\t \x01(\tR\n" +
 	"nearDomainB\x17\n" +
 	"\x15_denied_by_descriptorB\x12\n" +
-	"\x10_denied_by_limit\"\xf4\x03\n" +
+	"\x10_denied_by_limit\"\xb6\x04\n" +
 	"\x13ExplainedDescriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x125\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x1b.ratelimit.admin.v1.VerdictR\averdict\x12,\n" +
@@ -4519,7 +4592,12 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\areached\x18\b \x01(\v2\x1d.ratelimit.admin.v1.FileEntryR\areached\x12,\n" +
 	"\x04miss\x18\t \x01(\x0e2\x18.ratelimit.admin.v1.MissR\x04miss\x121\n" +
 	"\x04near\x18\n" +
-	" \x01(\v2\x1d.ratelimit.admin.v1.FileEntryR\x04near\"P\n" +
+	" \x01(\v2\x1d.ratelimit.admin.v1.FileEntryR\x04near\x12@\n" +
+	"\bnetworks\x18\v \x03(\v2$.ratelimit.admin.v1.ExplainedNetworkR\bnetworks\"R\n" +
+	"\x10ExplainedNetwork\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
+	"\acounted\x18\x02 \x01(\tR\acounted\x12\x12\n" +
+	"\x04cidr\x18\x03 \x01(\tR\x04cidr\"P\n" +
 	"\tFileEntry\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12/\n" +
 	"\x05place\x18\x02 \x01(\v2\x19.ratelimit.admin.v1.PlaceR\x05place\"o\n" +
@@ -4840,7 +4918,7 @@ func file_ratelimit_admin_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_ratelimit_admin_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_ratelimit_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(Unmatched)(0),                   // 0: ratelimit.admin.v1.Unmatched
 	(Verdict)(0),                     // 1: ratelimit.admin.v1.Verdict
@@ -4863,175 +4941,177 @@ var file_ratelimit_admin_v1_admin_proto_goTypes = []any{
 	(*ExplainRequest)(nil),           // 18: ratelimit.admin.v1.ExplainRequest
 	(*ExplainResponse)(nil),          // 19: ratelimit.admin.v1.ExplainResponse
 	(*ExplainedDescriptor)(nil),      // 20: ratelimit.admin.v1.ExplainedDescriptor
-	(*FileEntry)(nil),                // 21: ratelimit.admin.v1.FileEntry
-	(*ExplainedAssignment)(nil),      // 22: ratelimit.admin.v1.ExplainedAssignment
-	(*ExplainedLimit)(nil),           // 23: ratelimit.admin.v1.ExplainedLimit
-	(*Bill)(nil),                     // 24: ratelimit.admin.v1.Bill
-	(*Holder)(nil),                   // 25: ratelimit.admin.v1.Holder
-	(*InspectRequest)(nil),           // 26: ratelimit.admin.v1.InspectRequest
-	(*InspectResponse)(nil),          // 27: ratelimit.admin.v1.InspectResponse
-	(*ResetRequest)(nil),             // 28: ratelimit.admin.v1.ResetRequest
-	(*ResetResponse)(nil),            // 29: ratelimit.admin.v1.ResetResponse
-	(*Assignment)(nil),               // 30: ratelimit.admin.v1.Assignment
-	(*TemporaryLayer)(nil),           // 31: ratelimit.admin.v1.TemporaryLayer
-	(*AssignedCalendar)(nil),         // 32: ratelimit.admin.v1.AssignedCalendar
-	(*AssignedNumbers)(nil),          // 33: ratelimit.admin.v1.AssignedNumbers
-	(*PutAssignmentsRequest)(nil),    // 34: ratelimit.admin.v1.PutAssignmentsRequest
-	(*PutAssignment)(nil),            // 35: ratelimit.admin.v1.PutAssignment
-	(*PatchAssignmentsRequest)(nil),  // 36: ratelimit.admin.v1.PatchAssignmentsRequest
-	(*AssignmentPatch)(nil),          // 37: ratelimit.admin.v1.AssignmentPatch
-	(*PatchAssignmentsResponse)(nil), // 38: ratelimit.admin.v1.PatchAssignmentsResponse
-	(*PutAssignmentsResponse)(nil),   // 39: ratelimit.admin.v1.PutAssignmentsResponse
-	(*AssignmentChange)(nil),         // 40: ratelimit.admin.v1.AssignmentChange
-	(*GetAssignmentRequest)(nil),     // 41: ratelimit.admin.v1.GetAssignmentRequest
-	(*GetAssignmentResponse)(nil),    // 42: ratelimit.admin.v1.GetAssignmentResponse
-	(*ListAssignmentsRequest)(nil),   // 43: ratelimit.admin.v1.ListAssignmentsRequest
-	(*ListAssignmentsResponse)(nil),  // 44: ratelimit.admin.v1.ListAssignmentsResponse
-	(*DeleteAssignmentRequest)(nil),  // 45: ratelimit.admin.v1.DeleteAssignmentRequest
-	(*DeleteAssignmentResponse)(nil), // 46: ratelimit.admin.v1.DeleteAssignmentResponse
-	(*UndoAssignmentRequest)(nil),    // 47: ratelimit.admin.v1.UndoAssignmentRequest
-	(*UndoAssignmentResponse)(nil),   // 48: ratelimit.admin.v1.UndoAssignmentResponse
-	(*WatchAssignmentsRequest)(nil),  // 49: ratelimit.admin.v1.WatchAssignmentsRequest
-	(*WatchAssignmentsResponse)(nil), // 50: ratelimit.admin.v1.WatchAssignmentsResponse
-	(*ListDaemonsRequest)(nil),       // 51: ratelimit.admin.v1.ListDaemonsRequest
-	(*ListDaemonsResponse)(nil),      // 52: ratelimit.admin.v1.ListDaemonsResponse
-	(*Daemon)(nil),                   // 53: ratelimit.admin.v1.Daemon
-	(*ListAuditRequest)(nil),         // 54: ratelimit.admin.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 55: ratelimit.admin.v1.ListAuditResponse
-	(*AuditRecord)(nil),              // 56: ratelimit.admin.v1.AuditRecord
-	(*TopRequest)(nil),               // 57: ratelimit.admin.v1.TopRequest
-	(*TopResponse)(nil),              // 58: ratelimit.admin.v1.TopResponse
-	(*TopSubject)(nil),               // 59: ratelimit.admin.v1.TopSubject
-	(*v1.Entry)(nil),                 // 60: ratelimit.v1.Entry
-	(v1.Algorithm)(0),                // 61: ratelimit.v1.Algorithm
-	(*durationpb.Duration)(nil),      // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 63: google.protobuf.Timestamp
-	(*v1.Calendar)(nil),              // 64: ratelimit.v1.Calendar
-	(*v1.TakeRequest)(nil),           // 65: ratelimit.v1.TakeRequest
+	(*ExplainedNetwork)(nil),         // 21: ratelimit.admin.v1.ExplainedNetwork
+	(*FileEntry)(nil),                // 22: ratelimit.admin.v1.FileEntry
+	(*ExplainedAssignment)(nil),      // 23: ratelimit.admin.v1.ExplainedAssignment
+	(*ExplainedLimit)(nil),           // 24: ratelimit.admin.v1.ExplainedLimit
+	(*Bill)(nil),                     // 25: ratelimit.admin.v1.Bill
+	(*Holder)(nil),                   // 26: ratelimit.admin.v1.Holder
+	(*InspectRequest)(nil),           // 27: ratelimit.admin.v1.InspectRequest
+	(*InspectResponse)(nil),          // 28: ratelimit.admin.v1.InspectResponse
+	(*ResetRequest)(nil),             // 29: ratelimit.admin.v1.ResetRequest
+	(*ResetResponse)(nil),            // 30: ratelimit.admin.v1.ResetResponse
+	(*Assignment)(nil),               // 31: ratelimit.admin.v1.Assignment
+	(*TemporaryLayer)(nil),           // 32: ratelimit.admin.v1.TemporaryLayer
+	(*AssignedCalendar)(nil),         // 33: ratelimit.admin.v1.AssignedCalendar
+	(*AssignedNumbers)(nil),          // 34: ratelimit.admin.v1.AssignedNumbers
+	(*PutAssignmentsRequest)(nil),    // 35: ratelimit.admin.v1.PutAssignmentsRequest
+	(*PutAssignment)(nil),            // 36: ratelimit.admin.v1.PutAssignment
+	(*PatchAssignmentsRequest)(nil),  // 37: ratelimit.admin.v1.PatchAssignmentsRequest
+	(*AssignmentPatch)(nil),          // 38: ratelimit.admin.v1.AssignmentPatch
+	(*PatchAssignmentsResponse)(nil), // 39: ratelimit.admin.v1.PatchAssignmentsResponse
+	(*PutAssignmentsResponse)(nil),   // 40: ratelimit.admin.v1.PutAssignmentsResponse
+	(*AssignmentChange)(nil),         // 41: ratelimit.admin.v1.AssignmentChange
+	(*GetAssignmentRequest)(nil),     // 42: ratelimit.admin.v1.GetAssignmentRequest
+	(*GetAssignmentResponse)(nil),    // 43: ratelimit.admin.v1.GetAssignmentResponse
+	(*ListAssignmentsRequest)(nil),   // 44: ratelimit.admin.v1.ListAssignmentsRequest
+	(*ListAssignmentsResponse)(nil),  // 45: ratelimit.admin.v1.ListAssignmentsResponse
+	(*DeleteAssignmentRequest)(nil),  // 46: ratelimit.admin.v1.DeleteAssignmentRequest
+	(*DeleteAssignmentResponse)(nil), // 47: ratelimit.admin.v1.DeleteAssignmentResponse
+	(*UndoAssignmentRequest)(nil),    // 48: ratelimit.admin.v1.UndoAssignmentRequest
+	(*UndoAssignmentResponse)(nil),   // 49: ratelimit.admin.v1.UndoAssignmentResponse
+	(*WatchAssignmentsRequest)(nil),  // 50: ratelimit.admin.v1.WatchAssignmentsRequest
+	(*WatchAssignmentsResponse)(nil), // 51: ratelimit.admin.v1.WatchAssignmentsResponse
+	(*ListDaemonsRequest)(nil),       // 52: ratelimit.admin.v1.ListDaemonsRequest
+	(*ListDaemonsResponse)(nil),      // 53: ratelimit.admin.v1.ListDaemonsResponse
+	(*Daemon)(nil),                   // 54: ratelimit.admin.v1.Daemon
+	(*ListAuditRequest)(nil),         // 55: ratelimit.admin.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 56: ratelimit.admin.v1.ListAuditResponse
+	(*AuditRecord)(nil),              // 57: ratelimit.admin.v1.AuditRecord
+	(*TopRequest)(nil),               // 58: ratelimit.admin.v1.TopRequest
+	(*TopResponse)(nil),              // 59: ratelimit.admin.v1.TopResponse
+	(*TopSubject)(nil),               // 60: ratelimit.admin.v1.TopSubject
+	(*v1.Entry)(nil),                 // 61: ratelimit.v1.Entry
+	(v1.Algorithm)(0),                // 62: ratelimit.v1.Algorithm
+	(*durationpb.Duration)(nil),      // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
+	(*v1.Calendar)(nil),              // 65: ratelimit.v1.Calendar
+	(*v1.TakeRequest)(nil),           // 66: ratelimit.v1.TakeRequest
 }
 var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	12,  // 0: ratelimit.admin.v1.ListDomainsResponse.domains:type_name -> ratelimit.admin.v1.Domain
 	9,   // 1: ratelimit.admin.v1.Domain.place:type_name -> ratelimit.admin.v1.Place
 	0,   // 2: ratelimit.admin.v1.Domain.unmatched:type_name -> ratelimit.admin.v1.Unmatched
-	60,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
+	61,  // 3: ratelimit.admin.v1.GetRuleRequest.entries:type_name -> ratelimit.v1.Entry
 	15,  // 4: ratelimit.admin.v1.GetRuleResponse.rules:type_name -> ratelimit.admin.v1.Rule
 	9,   // 5: ratelimit.admin.v1.Rule.place:type_name -> ratelimit.admin.v1.Place
 	17,  // 6: ratelimit.admin.v1.Rule.limits:type_name -> ratelimit.admin.v1.RuleLimit
 	16,  // 7: ratelimit.admin.v1.Rule.plans:type_name -> ratelimit.admin.v1.Plan
 	17,  // 8: ratelimit.admin.v1.Plan.limits:type_name -> ratelimit.admin.v1.RuleLimit
-	61,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	62,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
-	63,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
-	64,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
-	65,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
+	62,  // 9: ratelimit.admin.v1.RuleLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	63,  // 10: ratelimit.admin.v1.RuleLimit.period:type_name -> google.protobuf.Duration
+	64,  // 11: ratelimit.admin.v1.RuleLimit.next_reset:type_name -> google.protobuf.Timestamp
+	65,  // 12: ratelimit.admin.v1.RuleLimit.calendar:type_name -> ratelimit.v1.Calendar
+	66,  // 13: ratelimit.admin.v1.ExplainRequest.take:type_name -> ratelimit.v1.TakeRequest
 	20,  // 14: ratelimit.admin.v1.ExplainResponse.descriptors:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	62,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
-	60,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
+	63,  // 15: ratelimit.admin.v1.ExplainResponse.retry_after:type_name -> google.protobuf.Duration
+	61,  // 16: ratelimit.admin.v1.ExplainedDescriptor.entries:type_name -> ratelimit.v1.Entry
 	1,   // 17: ratelimit.admin.v1.ExplainedDescriptor.verdict:type_name -> ratelimit.admin.v1.Verdict
 	15,  // 18: ratelimit.admin.v1.ExplainedDescriptor.rule:type_name -> ratelimit.admin.v1.Rule
-	23,  // 19: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
-	22,  // 20: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.ExplainedAssignment
-	21,  // 21: ratelimit.admin.v1.ExplainedDescriptor.reached:type_name -> ratelimit.admin.v1.FileEntry
+	24,  // 19: ratelimit.admin.v1.ExplainedDescriptor.limits:type_name -> ratelimit.admin.v1.ExplainedLimit
+	23,  // 20: ratelimit.admin.v1.ExplainedDescriptor.assignments:type_name -> ratelimit.admin.v1.ExplainedAssignment
+	22,  // 21: ratelimit.admin.v1.ExplainedDescriptor.reached:type_name -> ratelimit.admin.v1.FileEntry
 	2,   // 22: ratelimit.admin.v1.ExplainedDescriptor.miss:type_name -> ratelimit.admin.v1.Miss
-	21,  // 23: ratelimit.admin.v1.ExplainedDescriptor.near:type_name -> ratelimit.admin.v1.FileEntry
-	9,   // 24: ratelimit.admin.v1.FileEntry.place:type_name -> ratelimit.admin.v1.Place
-	30,  // 25: ratelimit.admin.v1.ExplainedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	17,  // 26: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
-	3,   // 27: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
-	62,  // 28: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
-	62,  // 29: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
-	62,  // 30: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
-	17,  // 31: ratelimit.admin.v1.ExplainedLimit.share:type_name -> ratelimit.admin.v1.RuleLimit
-	25,  // 32: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
-	24,  // 33: ratelimit.admin.v1.ExplainedLimit.bill:type_name -> ratelimit.admin.v1.Bill
-	62,  // 34: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
-	62,  // 35: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
-	60,  // 36: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
-	20,  // 37: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	60,  // 38: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	60,  // 39: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
-	33,  // 40: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	32,  // 41: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
-	63,  // 42: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	63,  // 43: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	31,  // 44: ratelimit.admin.v1.Assignment.temporary:type_name -> ratelimit.admin.v1.TemporaryLayer
-	33,  // 45: ratelimit.admin.v1.TemporaryLayer.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	32,  // 46: ratelimit.admin.v1.TemporaryLayer.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
-	63,  // 47: ratelimit.admin.v1.TemporaryLayer.until:type_name -> google.protobuf.Timestamp
-	63,  // 48: ratelimit.admin.v1.TemporaryLayer.made_at:type_name -> google.protobuf.Timestamp
-	62,  // 49: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	35,  // 50: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	30,  // 51: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	37,  // 52: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	30,  // 53: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	4,   // 54: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	40,  // 55: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	40,  // 56: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	5,   // 57: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	30,  // 58: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	30,  // 59: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	60,  // 60: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	30,  // 61: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	30,  // 62: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	60,  // 63: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	4,   // 64: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	40,  // 65: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	60,  // 66: ratelimit.admin.v1.UndoAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	40,  // 67: ratelimit.admin.v1.UndoAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	56,  // 68: ratelimit.admin.v1.UndoAssignmentResponse.undone:type_name -> ratelimit.admin.v1.AuditRecord
-	56,  // 69: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	53,  // 70: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	63,  // 71: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	63,  // 72: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	63,  // 73: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	60,  // 74: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	56,  // 75: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	63,  // 76: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	6,   // 77: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	60,  // 78: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	30,  // 79: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	30,  // 80: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	7,   // 81: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	8,   // 82: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	59,  // 83: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	62,  // 84: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	53,  // 85: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	60,  // 86: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	10,  // 87: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	13,  // 88: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	18,  // 89: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	26,  // 90: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	28,  // 91: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	34,  // 92: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	36,  // 93: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	41,  // 94: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	43,  // 95: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	45,  // 96: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	47,  // 97: ratelimit.admin.v1.AdminService.UndoAssignment:input_type -> ratelimit.admin.v1.UndoAssignmentRequest
-	49,  // 98: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	51,  // 99: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	54,  // 100: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	57,  // 101: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	11,  // 102: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	14,  // 103: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	19,  // 104: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	27,  // 105: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	29,  // 106: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	39,  // 107: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	38,  // 108: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	42,  // 109: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	44,  // 110: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	46,  // 111: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	48,  // 112: ratelimit.admin.v1.AdminService.UndoAssignment:output_type -> ratelimit.admin.v1.UndoAssignmentResponse
-	50,  // 113: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	52,  // 114: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	55,  // 115: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	58,  // 116: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	102, // [102:117] is the sub-list for method output_type
-	87,  // [87:102] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	22,  // 23: ratelimit.admin.v1.ExplainedDescriptor.near:type_name -> ratelimit.admin.v1.FileEntry
+	21,  // 24: ratelimit.admin.v1.ExplainedDescriptor.networks:type_name -> ratelimit.admin.v1.ExplainedNetwork
+	9,   // 25: ratelimit.admin.v1.FileEntry.place:type_name -> ratelimit.admin.v1.Place
+	31,  // 26: ratelimit.admin.v1.ExplainedAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	17,  // 27: ratelimit.admin.v1.ExplainedLimit.limit:type_name -> ratelimit.admin.v1.RuleLimit
+	3,   // 28: ratelimit.admin.v1.ExplainedLimit.source:type_name -> ratelimit.admin.v1.Source
+	63,  // 29: ratelimit.admin.v1.ExplainedLimit.retry_after:type_name -> google.protobuf.Duration
+	63,  // 30: ratelimit.admin.v1.ExplainedLimit.free_at_latest:type_name -> google.protobuf.Duration
+	63,  // 31: ratelimit.admin.v1.ExplainedLimit.reset_after:type_name -> google.protobuf.Duration
+	17,  // 32: ratelimit.admin.v1.ExplainedLimit.share:type_name -> ratelimit.admin.v1.RuleLimit
+	26,  // 33: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
+	25,  // 34: ratelimit.admin.v1.ExplainedLimit.bill:type_name -> ratelimit.admin.v1.Bill
+	63,  // 35: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
+	63,  // 36: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
+	61,  // 37: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	20,  // 38: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	61,  // 39: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	61,  // 40: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	34,  // 41: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	33,  // 42: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	64,  // 43: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	64,  // 44: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	32,  // 45: ratelimit.admin.v1.Assignment.temporary:type_name -> ratelimit.admin.v1.TemporaryLayer
+	34,  // 46: ratelimit.admin.v1.TemporaryLayer.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	33,  // 47: ratelimit.admin.v1.TemporaryLayer.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	64,  // 48: ratelimit.admin.v1.TemporaryLayer.until:type_name -> google.protobuf.Timestamp
+	64,  // 49: ratelimit.admin.v1.TemporaryLayer.made_at:type_name -> google.protobuf.Timestamp
+	63,  // 50: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	36,  // 51: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	31,  // 52: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	38,  // 53: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	31,  // 54: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	4,   // 55: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	41,  // 56: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	41,  // 57: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	5,   // 58: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	31,  // 59: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 60: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	61,  // 61: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	31,  // 62: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 63: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	61,  // 64: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	4,   // 65: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	41,  // 66: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	61,  // 67: ratelimit.admin.v1.UndoAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	41,  // 68: ratelimit.admin.v1.UndoAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	57,  // 69: ratelimit.admin.v1.UndoAssignmentResponse.undone:type_name -> ratelimit.admin.v1.AuditRecord
+	57,  // 70: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	54,  // 71: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	64,  // 72: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	64,  // 73: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	64,  // 74: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	61,  // 75: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	57,  // 76: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	64,  // 77: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	6,   // 78: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	61,  // 79: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	31,  // 80: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 81: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	7,   // 82: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	8,   // 83: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	60,  // 84: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	63,  // 85: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	54,  // 86: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	61,  // 87: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	10,  // 88: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	13,  // 89: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	18,  // 90: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	27,  // 91: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	29,  // 92: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	35,  // 93: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	37,  // 94: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	42,  // 95: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	44,  // 96: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	46,  // 97: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	48,  // 98: ratelimit.admin.v1.AdminService.UndoAssignment:input_type -> ratelimit.admin.v1.UndoAssignmentRequest
+	50,  // 99: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	52,  // 100: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	55,  // 101: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	58,  // 102: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	11,  // 103: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	14,  // 104: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	19,  // 105: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	28,  // 106: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	30,  // 107: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	40,  // 108: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	39,  // 109: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	43,  // 110: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	45,  // 111: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	47,  // 112: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	49,  // 113: ratelimit.admin.v1.AdminService.UndoAssignment:output_type -> ratelimit.admin.v1.UndoAssignmentResponse
+	51,  // 114: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	53,  // 115: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	56,  // 116: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	59,  // 117: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	103, // [103:118] is the sub-list for method output_type
+	88,  // [88:103] is the sub-list for method input_type
+	88,  // [88:88] is the sub-list for extension type_name
+	88,  // [88:88] is the sub-list for extension extendee
+	0,   // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }
@@ -5040,14 +5120,14 @@ func file_ratelimit_admin_v1_admin_proto_init() {
 		return
 	}
 	file_ratelimit_admin_v1_admin_proto_msgTypes[10].OneofWrappers = []any{}
-	file_ratelimit_admin_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_ratelimit_admin_v1_admin_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ratelimit_admin_v1_admin_proto_rawDesc), len(file_ratelimit_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
