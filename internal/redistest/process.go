@@ -119,9 +119,10 @@ func (p *process) serve(args []string) {
 // startRetrying starts a process that configure has given its arguments, on
 // one port after the other until one is free.
 func startRetrying(ctx context.Context, configure func(*process) error) (*process, error) {
-	bin, err := exec.LookPath(cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server"))
+	server := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
+	bin, err := exec.LookPath(server)
 	if err != nil {
-		return nil, fmt.Errorf("redis-server on PATH is %w", errUnavailable)
+		return nil, fmt.Errorf("%s on PATH is %w", server, errUnavailable)
 	}
 	for {
 		p := &process{bin: bin}
