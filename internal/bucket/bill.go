@@ -136,7 +136,7 @@ func (b *Bill) Settle(l *Limit, s *State, clock, cost int64) Settled {
 		r.Returned = b.giveBack(l, s, clock, total-cost)
 	case cost > total:
 		room, at := l.Room(s, clock), l.Decide(s, clock, Demand{}).At
-		l.algorithm().charge(l, s, clock, Demand{Cost: cost - total})
+		l.charge(s, clock, Demand{Cost: cost - total})
 		if r.Added = min(cost-total, room); r.Added > 0 {
 			b.charge(l, at, r.Added)
 		}

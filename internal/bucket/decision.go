@@ -53,12 +53,16 @@ type Decision struct {
 	// even stream: the time in which the hits before it drain. Where RetryAfter is
 	// Unknown, it is FreeAtLatest.
 	Wait time.Duration
+	// Paused is how long the pause of the key lasts that denies every cost; 0 without one.
+	Paused time.Duration
 	// At is the moment of the decision on the key's own clock, in microseconds
 	// since the Unix epoch; a give-back needs it. It is 0 if the store had no room to
 	// remember the hit, or denied it without looking at its state.
 	At int64
 	// Degraded marks a decision that was made without the limit's state.
 	Degraded bool
+	// PauseBegan says that this denial started the pause.
+	PauseBegan bool
 	// Released is what the release of a holder found, and Renewal whether a take renews a
 	// slot; they are 0 in all other decisions.
 	Released Released

@@ -109,6 +109,7 @@ func (l *Limit) giveBackFixedWindow(s *State, clock int64, demand Demand, took P
 }
 
 func (l *Limit) writeFixedWindow(s *State, now, count int64) {
+	l.dropPause(s)
 	if count == 0 {
 		s.clear()
 		return

@@ -32,6 +32,9 @@ type Spec struct {
 	SubWindows int64
 	// Postpaid says when a charge is for what was already used.
 	Postpaid Postpaid
+	// BlockFor is how long all of a key is denied once a hit was, 0 for no longer than
+	// what was charged says. See Pause.
+	BlockFor time.Duration
 	// OnStoreFailure says what decides when the store does not.
 	OnStoreFailure FailureMode
 	// Unenforced is the share of the subjects for whom the limit counts and denies
@@ -176,8 +179,8 @@ func (l *Limit) claim(cost int64) int64 {
 }
 
 // Fingerprint is a hash of the numbers that a state is counted with, the same in
-// every process. Postpaid, OnStoreFailure and Unenforced are not in it: a
-// state does not depend on them.
+// every process. Postpaid, BlockFor, OnStoreFailure and Unenforced are not in it: what a
+// state has counted does not depend on them.
 func (l *Limit) Fingerprint() uint64 { return l.fingerprint }
 
 // CountsAs reports whether both limits keep a subject's state under the same key,

@@ -128,6 +128,8 @@ func (s *steps) take(ctx context.Context, hits []bucket.Hit, decisions []bucket.
 			}
 			decided[i] = h.Limit.Charge(s.state(h), clock, h.Demand(0), decided[i])
 			charged(&h, &decided[i], room)
+		} else {
+			s.state(h).StartPause(&h, clock, &decided[i])
 		}
 	}
 	for i := range hits {

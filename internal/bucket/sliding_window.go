@@ -159,6 +159,7 @@ func (l *Limit) giveBackSliding(s *State, clock int64, demand Demand, took Porti
 }
 
 func (l *Limit) writeSliding(s *State, now, count int64) {
+	l.dropPause(s)
 	if count == 0 {
 		s.clear()
 		return

@@ -21,6 +21,9 @@ const (
 	MaxLogRequests = 1000
 	// MaxSubWindows bounds the resolution of a sliding_window.
 	MaxSubWindows = 60
+	// MinBlockFor and MaxBlockFor bound BlockFor, which is in whole milliseconds.
+	MinBlockFor = time.Second
+	MaxBlockFor = 30 * 24 * time.Hour
 	// DefaultSubWindows is the resolution of a sliding_window whose Spec has 0.
 	DefaultSubWindows = 10
 
@@ -107,6 +110,9 @@ func (s *Spec) check() error {
 	if s.Postpaid != PostpaidNever && of.hasHolders {
 		bad("postpaid", s.Postpaid, "no postpaid on a %s, where nothing is used up", s.Algorithm)
 	}
+	if s.BlockFor != 0 {
+		s.checkBlockFor(bad, of.hasHolders)
+	}
 	if s.Unenforced < 0 || s.Unenforced > AllSubjects {
 		bad("enforce", fmt.Sprintf("%d of %d subjects unenforced", s.Unenforced, AllSubjects), "0%% to 100%%")
 	}
@@ -117,6 +123,18 @@ func (s *Spec) check() error {
 		bad("sub_windows", s.SubWindows, "1 to %d", MaxSubWindows)
 	}
 	return errors.Join(errs...)
+}
+
+// checkBlockFor looks at BlockFor, which is not 0.
+func (s *Spec) checkBlockFor(bad func(field string, found any, allowed string, args ...any), hasHolders bool) {
+	switch {
+	case hasHolders, s.Algorithm == LeakyBucket:
+		bad("block_for", s.BlockFor, "no block_for on a %s, only on token_bucket, gcra and windows", s.Algorithm)
+	case s.Postpaid != PostpaidNever:
+		bad("block_for", s.BlockFor, "no block_for beside postpaid %s, since a block would not stop what was used already", s.Postpaid)
+	case s.BlockFor < MinBlockFor || s.BlockFor > MaxBlockFor || s.BlockFor%MinPeriod != 0:
+		bad("block_for", s.BlockFor, "1s to 30d in whole milliseconds")
+	}
 }
 
 // checkCalendar looks at the calendar and the numbers that do not go with one.

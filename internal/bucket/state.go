@@ -26,6 +26,9 @@ type State struct {
 	Spans []Span
 	// Holders are those of a concurrency, or nil.
 	Holders *Holders
+	// Pause is the last pause of the key; the zero Pause if a cost was charged since it
+	// ended.
+	Pause Pause
 }
 
 // Span is a slot of a sliding window: Count was admitted from First to Last.
@@ -57,8 +60,8 @@ func (s *State) Growth(holder string, pending int64) int64 {
 	return s.Holders.growth(holder, int(pending))
 }
 
-// clear makes a zero State that keeps the memory of Spans.
-func (s *State) clear() { *s = State{Spans: s.Spans[:0]} }
+// clear makes a zero State that keeps the pause, and the memory of Spans.
+func (s *State) clear() { *s = State{Spans: s.Spans[:0], Pause: s.Pause} }
 
 // Held returns who holds when the store's clock is at clock: the first n of them, or if
 // holder is not empty this one alone.

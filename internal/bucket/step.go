@@ -22,7 +22,11 @@ func (l *Limit) Decide(s *State, clock int64, demand Demand) Decision {
 		}
 		return d
 	}
-	return l.algorithm().decide(l, s, clock, demand)
+	d := l.algorithm().decide(l, s, clock, demand)
+	if l.BlockFor > 0 {
+		s.Pause.deny(clock, demand.Cost, &d)
+	}
+	return d
 }
 
 // looksAtState reports whether the state of a key matters to the limit. One of 0 denies
@@ -44,7 +48,7 @@ func (l *Limit) Charge(s *State, clock int64, demand Demand, d Decision) Decisio
 	if !l.looksAtState() || demand.Cost == 0 {
 		return d
 	}
-	if !l.algorithm().charge(l, s, clock, demand) {
+	if !l.charge(s, clock, demand) {
 		return d
 	}
 	if d.RetryAfter != 0 {
@@ -60,7 +64,18 @@ func (l *Limit) Charge(s *State, clock int64, demand Demand, d Decision) Decisio
 		d.Ahead = uint32(d.At - clock)
 	}
 	d.Remaining, d.ResetAfter = l.written(s, clock)
+	if l.BlockFor > 0 {
+		s.Pause.deny(clock, demand.Cost, &d)
+	}
 	return d
+}
+
+// charge is that of the algorithm. After a pause it lets the next denial start another.
+func (l *Limit) charge(s *State, clock int64, demand Demand) (wrote bool) {
+	if demand.Cost > 0 && clock >= s.Pause.Until {
+		s.Pause = Pause{}
+	}
+	return l.algorithm().charge(l, s, clock, demand)
 }
 
 // written returns what remains by a state that was just written, and how long
@@ -112,7 +127,8 @@ const DefaultMaxClockSkew = 10 * time.Second
 //   - spans of a sliding window or log that lie ahead are moved to clock; spans
 //     in the past stay there,
 //   - a holder that had a slot of a concurrency at the last moment holds it at clock, at most
-//     as long as one who takes at clock.
+//     as long as one who takes at clock,
+//   - a pause that began ahead of clock begins at clock.
 //
 // So nothing is given away when the clock comes back: all that counted at the
 // state's last moment counts at clock, and for as long as a hit at clock does. But
@@ -123,8 +139,13 @@ const DefaultMaxClockSkew = 10 * time.Second
 // this limit. The exception is a concurrency, whose moments run ahead of the clock by
 // a microsecond for each write.
 func (l *Limit) Mend(s *State, clock, skew int64) bool {
-	if s.Last-clock <= skew || !l.looksAtState() {
+	if s.Last-clock <= skew && s.Pause.Began-clock <= skew || !l.looksAtState() {
 		return false
 	}
-	return l.algorithm().mend(l, s, clock, skew)
+	mended := l.BlockFor > 0 && s.Pause.mend(clock, skew)
+	if s.Last-clock > skew && l.algorithm().mend(l, s, clock, skew) {
+		l.dropPause(s)
+		mended = true
+	}
+	return mended
 }

@@ -217,6 +217,7 @@ func (l *Limit) left(units, ticks int64) int64 {
 }
 
 func (l *Limit) writeBucket(s *State, now, debt int64) {
+	l.dropPause(s)
 	if debt == 0 {
 		s.clear()
 		return

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore/pipe"
 	"github.com/ratelimitd/ratelimitd/internal/redisstore/script"
 )
 
@@ -66,13 +67,28 @@ func passOnCauses(from, to []*request) {
 	}
 }
 
-// chargeDenied charges those hits of a denied group that are charged anyway.
+// chargeDenied charges those hits of a denied group that are charged anyway, and starts
+// the pauses of those that their limits deny.
 func (b *backend) chargeDenied(r *request, checks []*request) error {
+	b.startPauses(r, checks)
 	charged := b.choose(checks, script.Take, func(h *bucket.Hit, _ *bucket.Decision) bool { return h.Limit.ChargedAnyway(h.Cost) })
 	defer b.recycleAll(charged)
 	err := b.ask(r.ctx, time.Now(), r.deadline, charged...)
 	scatterCharged(charged, r.Decisions)
 	return err
+}
+
+// startPauses starts the pauses of hits that their limits deny by the checks. Where Redis
+// does not answer, the denial stands without a pause.
+func (b *backend) startPauses(r *request, checks []*request) {
+	paused := b.choose(checks, script.Pause, (*bucket.Hit).StartsPause)
+	defer b.recycleAll(paused)
+	_ = b.ask(r.ctx, time.Now(), r.deadline, paused...)
+	for _, p := range paused {
+		if p.State() == pipe.Decided {
+			scatterCharged([]*request{p}, r.Decisions)
+		}
+	}
 }
 
 // giveBackGranted gives back what the allowed takes took, to Redis or to the

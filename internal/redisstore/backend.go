@@ -112,6 +112,8 @@ func (b *backend) fallBack(ctx context.Context, r *request) error {
 		return r.Cause
 	}
 	switch {
+	case r.Mode == script.Pause:
+		return r.Cause
 	case r.Mode == script.GiveBack && r.Cause == errTakenElsewhere:
 		return b.fallback.GiveBack(ctx, r.Hits, r.Decisions)
 	case r.Mode == script.GiveBack:

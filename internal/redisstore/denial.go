@@ -45,6 +45,7 @@ func (k *denial) repeat(now time.Time, decisions []bucket.Decision) {
 		}
 		d.ResetAfter = max(0, d.ResetAfter-passed)
 		d.Wait = max(0, d.Wait-passed)
+		d.Paused, d.PauseBegan = max(0, d.Paused-passed), false
 		d.RememberedAt = d.At + passed.Microseconds()
 		d.At, d.Seq = 0, 0 // nothing was taken that could be given back
 		decisions[i] = d

@@ -29,6 +29,7 @@ var laws = []law{
 	{"a denied take gives nothing back", deniedGivesNothingBack},
 	{"a check agrees with the take that follows", checkAgrees},
 	{"a check of a group charges nothing", checkOfAGroup},
+	{"each limit that denies starts its own pause", eachDenialPauses},
 	{"a hit aside has no say", asideHasNoSay},
 	{"one quota is enough", oneQuotaIsEnough},
 	{"a give-back of a group with roles", rolesGiveBack},

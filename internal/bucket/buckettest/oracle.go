@@ -19,6 +19,7 @@ import (
 type Oracle struct {
 	memories map[string]memory
 	bills    map[billOf]*bill
+	pauses   map[string]pause // by key; also past ones that nothing was charged after
 	numbers  numbers
 	// mended counts the memories that a wrong clock wrote, by algorithm.
 	mended map[bucket.Algorithm]int
@@ -26,7 +27,7 @@ type Oracle struct {
 
 // NewOracle returns an oracle that remembers nothing.
 func NewOracle() *Oracle {
-	return &Oracle{memories: map[string]memory{}, bills: map[billOf]*bill{}, numbers: numbers{}, mended: map[bucket.Algorithm]int{}}
+	return &Oracle{memories: map[string]memory{}, bills: map[billOf]*bill{}, pauses: map[string]pause{}, numbers: numbers{}, mended: map[bucket.Algorithm]int{}}
 }
 
 // memory is the state of one key: a debt, a window, slots or holders, by algorithm. Its
@@ -91,14 +92,20 @@ func (o *Oracle) recall(h bucket.Hit, clock int64) memory {
 	if h.Limit.Requests == 0 && h.Limit.Algorithm != bucket.Concurrency {
 		return m // a limit of 0 does not look at it
 	}
+	isMoved := o.movePause(h, clock)
 	if m.written(h.Limit) > clock+maxSkew {
 		m.moveTo(h.Limit, clock)
+		o.writes(h)
+		isMoved = true
+	}
+	if isMoved {
 		o.mended[h.Limit.Algorithm]++
 	}
 	return m
 }
 
 func (o *Oracle) keep(h bucket.Hit, m memory) {
+	o.writes(h)
 	if m.empty() {
 		delete(o.memories, string(h.Key))
 	} else {
@@ -120,6 +127,8 @@ func (o *Oracle) take(clock int64, hits []bucket.Hit, charged func(h bucket.Hit,
 		if granted && decided[i].Allowed() || chargesUse(h) {
 			took := o.took(h, clock, func() { decided[i] = o.charge(h, clock, decided[i]) })
 			charged(h, decided[i].At, took)
+		} else {
+			o.startPause(h, clock, &decided[i])
 		}
 	}
 	decisions := make([]bucket.Decision, len(hits))
@@ -149,6 +158,7 @@ func (o *Oracle) decide(clock int64, merged []bucket.Hit) []bucket.Decision {
 		held, isHeld := m.(*holders)
 		if !isHeld {
 			decided[i] = decide(h, m, clock)
+			o.deny(h, clock, &decided[i])
 			continue
 		}
 		var takes bool
@@ -168,6 +178,7 @@ func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Dec
 		return d
 	}
 	m := o.known(h, clock)
+	o.endPause(h, clock)
 	if !m.charge(h, clock) {
 		return d
 	}
@@ -177,6 +188,7 @@ func (o *Oracle) charge(h bucket.Hit, clock int64, d bucket.Decision) bucket.Dec
 	}
 	h.Cost = 0
 	after := decide(h, o.known(h, clock), clock)
+	o.deny(h, clock, &after)
 	if !d.Allowed() {
 		d.RoomBefore = d.Remaining
 	}
@@ -212,8 +224,8 @@ func (o *Oracle) GiveBack(clock int64, hits []bucket.Hit, decisions []bucket.Dec
 	}
 }
 
-// lastExpiry returns the latest moment up to clock at which a memory or a bill expired,
-// or 0 if none did.
+// lastExpiry returns the latest moment up to clock at which a memory, a bill or a pause
+// ended, or 0 if none did.
 func (o *Oracle) lastExpiry(clock int64) int64 {
 	var last int64
 	for _, m := range o.memories {
@@ -224,6 +236,11 @@ func (o *Oracle) lastExpiry(clock int64) int64 {
 	for _, b := range o.bills {
 		if b.until <= clock {
 			last = max(last, b.until)
+		}
+	}
+	for _, p := range o.pauses {
+		if p.until <= clock {
+			last = max(last, p.until)
 		}
 	}
 	return last

@@ -156,6 +156,7 @@ func (o *Oracle) settle(clock int64, id string, h bucket.Hit) bucket.Settled {
 		h.Cost = goal - total
 		m := o.known(h, clock)
 		at := m.now(h.Limit, clock)
+		o.endPause(h, clock)
 		s.Added = o.took(h, clock, func() {
 			if m.charge(h, clock) {
 				o.keep(h, m)
@@ -167,6 +168,7 @@ func (o *Oracle) settle(clock int64, id string, h bucket.Hit) bucket.Settled {
 	}
 	h.Cost = 0
 	after := decide(h, o.known(h, clock), clock)
+	o.deny(h, clock, &after)
 	s.Remaining, s.ResetAfter = after.Remaining, after.ResetAfter
 	return s
 }

@@ -175,6 +175,9 @@ func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 	if g.Pick(30) == 0 {
 		s.Requests, s.Burst = 0, 0
 	}
+	if s.Postpaid == bucket.PostpaidNever && a != bucket.LeakyBucket && a != bucket.Concurrency {
+		s.BlockFor = pick(g, 0, 0, time.Second, 10*time.Second, 90*time.Second, time.Hour, bucket.MaxBlockFor)
+	}
 	if a == bucket.FixedWindow && g.Pick(2) == 0 {
 		s.Period, s.Burst, s.Calendar = 0, 0, g.calendar()
 		l, err := bucket.NewLimit(s)

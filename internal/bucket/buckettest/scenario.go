@@ -61,6 +61,11 @@ func perMinute(a bucket.Algorithm, requests, burst int64) bucket.Spec {
 	return bucket.Spec{Algorithm: a, Requests: requests, Period: mn, Burst: burst}
 }
 
+// blocking are the numbers of a limit that blocks who goes over.
+func blocking(a bucket.Algorithm, requests int64, period, blockFor time.Duration) bucket.Spec {
+	return bucket.Spec{Algorithm: a, Requests: requests, Period: period, BlockFor: blockFor}
+}
+
 // reported are the numbers of a limit that is charged what a caller reports.
 func reported(a bucket.Algorithm, requests int64, period time.Duration) bucket.Spec {
 	return bucket.Spec{Algorithm: a, Requests: requests, Period: period, Postpaid: bucket.PostpaidAuto}

@@ -116,6 +116,47 @@ var scenarios = []scenario{
 		},
 	},
 	{
+		// The first denial starts a pause, which nothing extends.
+		name:   "block_for",
+		limits: []bucket.Spec{blocking(bucket.TokenBucket, 5, mn, 10*mn), perMinute(bucket.TokenBucket, 5, 0)},
+		steps: []step{
+			ok(0, 0, 5, 0),
+			ok(0, 5, 0, 60*s),
+			no(0, 0, 0, 12*s, 60*s), // a peek starts none
+			no(0, 6, 0, nvr, 60*s),  // nor does what never passes
+			no(0, 1, 0, 10*mn, 10*mn),
+			no(1*mn, 0, 0, 9*mn, 9*mn),
+			no(5*mn, 1, 0, 5*mn, 5*mn),
+			no(5*mn, 6, 0, nvr, 5*mn),
+			ok(5*mn, -5, 0, 5*mn),
+			ok(5*mn, 0, 5, 0).by(1), // without block_for there is none
+			no(10*mn-us, 5, 0, us, us),
+			ok(10*mn, 5, 0, 60*s),
+			no(10*mn, 1, 0, 10*mn, 10*mn),
+			ok(11*mn, 1, 4, 12*s).by(1), // which ends it
+			ok(11*mn, 4, 0, 60*s),
+		},
+	},
+	{
+		// After a pause, denials start another only once something was admitted again.
+		name:   "block_for within a window",
+		limits: []bucket.Spec{blocking(bucket.FixedWindow, 3, hr, mn), blocking(bucket.FixedWindow, 3, hr, 2*mn)},
+		steps: []step{
+			ok(0, 3, 0, hr),
+			no(0, 1, 0, hr, hr),
+			no(mn, 1, 0, 59*mn, 59*mn),
+			ok(mn, -2, 2, 59*mn),
+			no(mn, 3, 2, 59*mn, 59*mn),
+			ok(mn, 1, 1, 59*mn),
+			no(mn, 2, 0, 59*mn, 59*mn), // this starts one
+			ok(mn, -3, 0, mn),
+			no(90*s, 1, 0, 30*s, 30*s).by(1), // other numbers hold for the next one
+			ok(2*mn, 3, 0, 58*mn),
+			no(2*mn, 1, 0, 58*mn, 58*mn).by(1),
+			ok(2*mn, -3, 0, 2*mn).by(1),
+		},
+	},
+	{
 		name:   "requests 0 deny always",
 		limits: []bucket.Spec{perMinute(bucket.TokenBucket, 0, 0), perMinute(bucket.FixedWindow, 0, 0)},
 		steps: []step{

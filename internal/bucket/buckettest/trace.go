@@ -301,6 +301,9 @@ func describe(l *bucket.Limit) string {
 	if l.SubWindows != 0 {
 		s += fmt.Sprintf(", %d sub-windows", l.SubWindows)
 	}
+	if l.BlockFor != 0 {
+		s += fmt.Sprintf(", blocks for %v", l.BlockFor)
+	}
 	switch l.Charging() {
 	case bucket.ChargesUse:
 		s += ", postpaid"
@@ -342,6 +345,9 @@ func formatDecisions(ds []bucket.Decision) string {
 		}
 		if d.Renewal != 0 {
 			fmt.Fprintf(&b, " (renewal: %d)", d.Renewal)
+		}
+		if d.Paused != 0 {
+			fmt.Fprintf(&b, " (paused %d, began: %v)", d.Paused.Microseconds(), d.PauseBegan)
 		}
 		if d.RoomBefore != 0 {
 			fmt.Fprintf(&b, " (room before: %d)", d.RoomBefore)

@@ -106,7 +106,7 @@ func (sh *shard) sweep(s *Store, n int, clock int64) (removed int) {
 			sh.hand = 0
 		}
 		e := sh.items[sh.hand]
-		if e.pinned || e.state.Expires > clock {
+		if e.pinned || e.state.KeptUntil() > clock {
 			sh.hand++
 			continue
 		}
@@ -127,7 +127,7 @@ func (sh *shard) soonest() *item {
 	start := rand.IntN(n)
 	for i := range min(evictSample, n) {
 		e := sh.items[(start+i)%n]
-		if !e.pinned && (found == nil || e.state.Expires < found.state.Expires) {
+		if !e.pinned && (found == nil || e.state.KeptUntil() < found.state.KeptUntil()) {
 			found = e
 		}
 	}

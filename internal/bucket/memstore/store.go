@@ -289,7 +289,7 @@ func (s *Store) Counted(keys []string) (n int) {
 		hash := s.hash(key)
 		sh := &s.shards[s.shardOf(hash)]
 		sh.mu.Lock()
-		if e := sh.index[key]; e != nil && e.state.Expires > clock {
+		if e := sh.index[key]; e != nil && e.state.KeptUntil() > clock {
 			n++
 		}
 		sh.mu.Unlock()
@@ -342,7 +342,7 @@ func (s *Store) unlock(g *group) {
 			continue
 		}
 		e.pinned = false
-		if e.state.Expires == 0 {
+		if e.state.KeptUntil() == 0 {
 			g.shard(s, i).remove(s, e)
 		}
 	}
@@ -447,10 +447,13 @@ func (s *Store) take(g *group, clock int64) {
 	}
 	for i := range g.hits {
 		h := &g.hits[i]
+		e := g.items[i]
 		if !bucket.Due(h, &g.decisions[i], allowed) {
+			if e != nil && !g.decisions[i].Degraded {
+				e.state.StartPause(h, clock, &g.decisions[i])
+			}
 			continue
 		}
-		e := g.items[i]
 		if e == nil && !allowed && h.Cost > 0 && !g.decisions[i].Degraded {
 			e = s.insert(g, i, clock)
 		}

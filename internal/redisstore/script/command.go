@@ -142,7 +142,7 @@ func (c *Command) encode(r *Group, at func() int64) {
 	if hasHolders {
 		sent += byHolder
 	}
-	isReserved := r.Named != nil && mode != Check
+	isReserved := r.Named != nil && mode != Check && mode != Pause
 	if isReserved {
 		sent += reserves
 	}
@@ -153,7 +153,7 @@ func (c *Command) encode(r *Group, at func() int64) {
 		switch mode {
 		case GiveBack:
 			c.input = appendNumbers(c.input, r.Decisions[i].At)
-		case takeByRole:
+		case takeByRole, Pause:
 			c.input = appendNumbers(c.input, int64(h.Role))
 		}
 		if hasHolders {

@@ -77,6 +77,9 @@ const (
 	reserves Mode = 8
 	// Settle changes what an ID has charged.
 	Settle Mode = 16
+	// Pause starts the pauses of limits that deny, and charges nothing. No hit is
+	// bucket.Limit.ChargedAnyway.
+	Pause Mode = 32
 )
 
 // hash returns a hash that equal requests share, and others hardly ever. Since no

@@ -186,6 +186,10 @@ func (r *reader) decisions(clock, first int64, q *Group) {
 		}
 		d := &q.Decisions[i]
 		*d = r.decision(clock, reset, numbers)
+		if d.Wait != 0 && q.Hits[i].Limit.BlockFor > 0 {
+			n := d.Wait.Microseconds() // twice what is left of a pause, and 1 more if it began
+			d.Wait, d.Paused, d.PauseBegan = 0, time.Duration(n/2)*time.Microsecond, n%2 == 1
+		}
 		if (d.Wait != 0 || d.At != clock) && q.Hits[i].Limit.Algorithm.HasHolders() {
 			d.Ahead = uint32(max(0, d.At-clock))
 			r.settleWait(d, q.Hits[i].Cost)

@@ -68,11 +68,11 @@ const byCalendar = -1
 // of its two windows, in microseconds since the Unix epoch.
 func appendLimitByCalendar(dst []byte, l *bucket.Limit, at int64) []byte {
 	b, _ := l.Borders(at)
-	return appendNumbers(dst, byCalendar, int64(l.Charging()), l.Capacity, b[0], b[1], b[2], l.Calendar.Moved)
+	return appendNumbers(dst, byCalendar, int64(l.Charging()), l.Capacity, b[0], b[1], b[2], l.Calendar.Moved, blockOf(l))
 }
 
 // appendLimit appends a limit's algorithm, or 0 if it always denies and looks at no
-// state, and its other six numbers.
+// state, and its other seven numbers.
 func appendLimit(dst []byte, l *bucket.Limit) []byte {
 	algorithm := int64(l.Algorithm)
 	if l.Requests == 0 && !l.Algorithm.HasHolders() {
@@ -80,7 +80,16 @@ func appendLimit(dst []byte, l *bucket.Limit) []byte {
 	}
 	dst = appendNumbers(dst, algorithm, int64(l.Charging()), l.Capacity)
 	numbers := l.Numbers()
-	return appendNumbers(dst, numbers[:]...)
+	return appendNumbers(appendNumbers(dst, numbers[:]...), blockOf(l))
+}
+
+// blockOf returns how long the limit blocks, in microseconds. One that always denies starts
+// no pauses.
+func blockOf(l *bucket.Limit) int64 {
+	if l.Requests == 0 {
+		return 0
+	}
+	return l.BlockFor.Microseconds()
 }
 
 // appendNumbers appends whole numbers under 2^53 as little-endian doubles, which the

@@ -32,6 +32,7 @@ local function new_window_decision(charging, capacity, window, moved)
 
   return function(value, cost)
     local now, count, last, expires = clock, 0, 0, 0
+    if value and #value ~= 24 then value = split_pause(value) end
     if value then
       if #value ~= 24 then return end
       local level

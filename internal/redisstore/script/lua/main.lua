@@ -1,7 +1,7 @@
 -- The main part: reads the input, decides each request in turn, writes what changed.
 --
--- A limit is algorithm, charging, capacity, and the four of Limit.Numbers in Go; with
--- requests of 0 its algorithm is 0, except for a concurrency. With a calendar its algorithm
+-- A limit is algorithm, charging, capacity, the four of Limit.Numbers in Go, and how long it
+-- blocks, in microseconds; with requests of 0 its algorithm is 0, except for a concurrency. With a calendar its algorithm
 -- is CALENDAR, and after the capacity come the three of Limit.Borders and a 0.
 -- A request is a group of hits that was requested count times. It is: mode (check, take,
 -- give back or take by role), count, its number of hits, at least one, and for each hit
@@ -13,6 +13,8 @@
 -- holder. If a take has an ID, the mode is RESERVES higher, and each hit ends with the
 -- index of the bill's key, the index of the key of a reset, the limit's pace, and how long
 -- the bill lasts.
+-- The mode PAUSE is a take by role that charges nothing: its hits only start the pauses of
+-- limits that deny.
 -- To settle, a request of the mode SETTLE and a count of 1 has for each hit also the index
 -- of the bill's key, the index of the key of a reset, the limit's pace, and how many units
 -- of a level are a cost of 1. The result is DONE and for each hit 0, if it has no bill, or
@@ -31,7 +33,7 @@
 --   SAME           this copy and all further ones got what the one before got
 -- and for a request to give back DONE, UNREADABLE or ELSEWHEN.
 
-local TAKE, GIVE_BACK, TAKE_BY_ROLE, BY_HOLDER, RESERVES, SETTLE = 1, 2, 3, 4, 8, 16 -- 0 checks
+local TAKE, GIVE_BACK, TAKE_BY_ROLE, BY_HOLDER, RESERVES, SETTLE, PAUSE = 1, 2, 3, 4, 8, 16, 32 -- 0 checks
 local UNREADABLE, ELSEWHEN, SAME, DONE = -1, -2, 0, 8 -- never the first number of a decision
 local MAX_UNPACKED = 1000 -- Lua's stack holds some 8,000
 
@@ -44,15 +46,17 @@ makers[0] = function(_, _, period)
 end
 
 local function new_limit(start)
-  local algorithm, charging, capacity, a, b, c, d = unpack_doubles('<ddddddd', ARGV[2], start)
+  local algorithm, charging, capacity, a, b, c, d, block = unpack_doubles('<dddddddd', ARGV[2], start)
   local decide, charge, give_back, unit, releases = makers[algorithm](charging, capacity, a, b, c, d)
   -- The sign of the costs that are charged whatever their request gets, or 0.
   local anyway = releases and -1 or charging ~= CHARGES_ADMITTED and 1 or 0
-  return {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit or 1}
+  local limit = {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit or 1}
+  if block > 0 then add_pauses(limit, block) end
+  return limit
 end
 
 local limits = {}
-for start = 1, #ARGV[2], 56 do
+for start = 1, #ARGV[2], 64 do
   limits[#limits + 1] = new_limit(start)
 end
 
@@ -116,6 +120,21 @@ local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, r
   return true, left, retry, expires - clock, moment
 end
 
+-- Starts the pause of a hit of a take that its limit denies, if that has a block. Returns
+-- whether it did.
+local function start_pause(k, l, cost, retry, wait)
+  if not l.block or cost <= 0 or retry <= 0 or wait > 0 then return false end
+  local value, expires = l.pause(values[k])
+  if not value then return false end
+  values[k], expiries[k] = value, expires
+  return true
+end
+
+-- Returns what the decision on a hit says that has started a pause.
+local function paused(block, retry, reset)
+  return 0, retry > block and retry or block, reset > block and reset or block, 2 * block + 1
+end
+
 -- Requests of one hit, as most are.
 local function decide_hit(mode, count, k, l, cost)
   for copy = 1, count do
@@ -131,6 +150,9 @@ local function decide_hit(mode, count, k, l, cost)
     else
       if mode == TAKE then
         wrote, remaining, retry, reset = charge(k, l, cost, true, remaining, retry, reset, at, level, rest)
+        if retry ~= 0 and start_pause(k, l, cost, retry, wait) then
+          wrote, remaining, retry, reset, wait = true, paused(l.block, retry, reset)
+        end
       end
       put(remaining, retry, reset, wait, at)
     end
@@ -214,6 +236,10 @@ local function new_decide_hits()
       local wrote, moment
       wrote, remaining[i], retry[i], reset[i], moment =
         charge(keys[i], of[i], costs[i], allowed, remaining[i], retry[i], reset[i], at[i], level[i], rest[i])
+      if retry[i] ~= 0 and start_pause(keys[i], of[i], costs[i], retry[i], wait[i]) then
+        wrote_any = true
+        remaining[i], retry[i], reset[i], wait[i] = paused(of[i].block, retry[i], reset[i])
+      end
       wrote_any = wrote_any or wrote
       if moment then at[i] = moment end
       -- Holders have no bills.
@@ -236,6 +262,8 @@ local function new_decide_hits()
 
   return function(mode, count, n, start)
     local after
+    local only_pauses = mode == PAUSE
+    if only_pauses then mode = TAKE_BY_ROLE end
     local reserves = mode >= RESERVES
     if reserves then
       bills = bills or new_bills(limits, values, expiries, put_mark, put_undecided)
@@ -259,7 +287,7 @@ local function new_decide_hits()
         give_back(n)
         put_mark(DONE)
       else
-        if mode ~= 0 then wrote = take(n, allowed) end
+        if mode ~= 0 then wrote = take(n, allowed and not only_pauses) end
         for i = 1, n do put(remaining[i], retry[i], reset[i], wait[i], at[i]) end
       end
       if not wrote and copy < count then

@@ -72,6 +72,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
   local function decide(value, cost)
     local now, count, oldest, expires, written = clock, 0, 1, 0, 0
     local reset = 0
+    if value and #value % SPAN ~= 0 then value = split_pause(value) end
     if value then
       if #value < HEAD + SPAN or #value % SPAN ~= 0 then return end
       written, expires, count = unpack_doubles('<ddd', value)
@@ -138,6 +139,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
   end
 
   local function charge(cost, count, now, value, oldest)
+    if value and #value % SPAN ~= 0 then value = split_pause(value) end
     if cost < 0 then
       if count == 0 then return end
       return refund(-cost, count, now, value, oldest)
@@ -158,6 +160,7 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
 
   -- Takes cost from the span that the hit at that moment went into.
   local function give_back(cost, count, now, value, oldest, taken)
+    if value and #value % SPAN ~= 0 then value = split_pause(value) end
     for i = oldest, value and #value or 0, SPAN do
       local first, last, n = unpack_doubles('<ddd', value, i)
       if taken >= first and taken <= last then

@@ -3,14 +3,14 @@
 -- KEYS     the distinct keys of the requests; on a cluster all have one hash tag
 -- ARGV[1]  how far ahead of the clock a state's last moment may lie, in
 --          microseconds: a wrong clock wrote what is further ahead
--- ARGV[2]  the distinct limits of the requests, 7 doubles each (main.lua)
+-- ARGV[2]  the distinct limits of the requests, 8 doubles each (main.lua)
 -- ARGV[3]  the distinct requests, doubles too (main.lua)
 -- ARGV[4]  missing; in tests the clock, in microseconds
 -- reply    flat integers: the clock, how many states a wrong clock had written,
 --          then the results of each request (main.lua)
 --
 -- The script is, in this order: state.lua, a local with its number for each algorithm
--- (TOKEN_BUCKET) and CALENDAR, the algorithms and bills.lua, and main.lua.
+-- (TOKEN_BUCKET) and CALENDAR, the algorithms, bills.lua and pauses.lua, and main.lua.
 -- Every number is whole and under 2^53, so doubles compute exactly. Calls cost more
 -- than arithmetic here, so quotients are rounded by remainders:
 --   a / b rounded down   (a - a % b) / b
@@ -23,6 +23,8 @@
 -- The state of a concurrency is a sorted set instead. The score of each holder is the
 -- moment when its hold ends. The empty name is above all, with the score 2^52 + the
 -- moment of the last write.
+-- After any other state may come a pause: its beginning, and minus its end, the one
+-- negative number in a value. It may be all of the value.
 -- Beside a state may be bills, see bills.lua.
 -- All moments are microseconds since the epoch; the fields mean the same as those of
 -- State in Go. No value means that there is nothing to remember.
@@ -74,4 +76,13 @@ local function are_readable(last, expires, level)
   return last >= 0 and last <= expires and expires - last <= MAX_REMEMBERED and expires <= 2^53
     and level >= 0 and level <= 2^53
     and last % 1 + expires % 1 + level % 1 == 0
+end
+
+-- Returns a state without the pause at its end: false if nothing is left, or value if it
+-- has no pause; and the beginning and end of the pause.
+local function split_pause(value)
+  local size = value and #value - 16 or -1
+  if size < 0 or value:byte(-1) < 128 then return value end
+  local began, ends = unpack_doubles('<dd', value, size + 1)
+  return size > 0 and value:sub(1, size), began, -ends
 end

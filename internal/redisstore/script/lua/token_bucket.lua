@@ -17,6 +17,7 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
 
   local function decide(value, cost)
     local at, debt, expires = clock - clock % quantum, 0, 0
+    if value and #value ~= 32 then value = split_pause(value) end
     if value then
       if #value ~= 32 then return end
       local last, level, its_unit
