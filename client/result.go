@@ -90,6 +90,9 @@ type Limited struct {
 	// FreeAtLatest is, where RetryAfter is RetryUnknown, the time until it is allowed at
 	// the latest, if no one renews or takes; 0 if that may be never.
 	FreeAtLatest time.Duration
+	// PausedFor is how long the pause lasts that began, by block_for, when a request went
+	// over this limit; until then it denies every cost. It is 0 without one.
+	PausedFor time.Duration
 	// HeldFor is how long the request has its slot of a Concurrency if it is not heard
 	// of again; 0 if it took none.
 	HeldFor time.Duration

@@ -78,6 +78,7 @@ const (
 	limitHeldFor    = 17
 	limitResetAt    = 18
 	limitCalendar   = 19
+	limitPausedFor  = 20
 	// Calendar
 	calendarUnit     = 1
 	calendarTimeZone = 2
@@ -249,6 +250,8 @@ func (l *Limited) read(data []byte) error {
 			l.ResetAt = time.Unix(0, int64(sinceEpoch))
 		case f.Is(limitCalendar, wire.Bytes):
 			err = l.Calendar.read(f.Bytes)
+		case f.Is(limitPausedFor, wire.Bytes):
+			err = readDuration(&l.PausedFor, f.Bytes)
 		}
 		if err != nil {
 			return err

@@ -58,7 +58,15 @@ func (d *Decider) countLimits(o *Outcome, denied bool) (used int64) {
 			}
 			continue
 		}
-		counts.Add(d.limitResult(o, j, charged), cost)
+		result := d.limitResult(o, j, charged)
+		counts.Add(result, cost)
+		switch {
+		case !decision.PauseBegan:
+		case result == tally.LimitShadowed:
+			counts.ShadowedPauses.Add(1)
+		default:
+			counts.Pauses.Add(1)
+		}
 		if charged && decision.Renewal == bucket.NotRenewed {
 			used = max(used, cost)
 		}

@@ -50,6 +50,7 @@ const (
 	returnedCostFamily
 	settledCostFamily
 	slotsFamily
+	pausesFamily
 )
 
 // ruleFamilies has, for each family, its name, its help text and the label that tells apart
@@ -62,6 +63,7 @@ var ruleFamilies = [...]struct{ name, help, label string }{
 	returnedCostFamily:   {"ratelimitd_limit_returned_cost_total", "Cost that came back to each limit, by negative costs (refunded) and by give-backs of takes (given_back).", "how"},
 	settledCostFamily:    {"ratelimitd_limit_settled_cost_total", "Cost by which settlements changed what takes had charged to each limit.", "how"},
 	slotsFamily:          {"ratelimitd_limit_slots_total", "Slots of limits of requests in flight that were renewed or released, besides takes of new ones.", "event"},
+	pausesFamily:         {"ratelimitd_limit_pauses_total", "Pauses by block_for that each limit began (denied), or would have begun if it were in force (shadowed).", "result"},
 }
 
 // limitGauges has the name and the help text of each of the numbers of a limit.
@@ -244,6 +246,11 @@ func eachLimitCount(counts *tally.LimitCounts, add func(f ruleFamily, value stri
 	} {
 		if n := c.cost.Load(); n > 0 {
 			add(c.family, c.how, n)
+		}
+	}
+	for r, n := range map[tally.LimitResult]uint64{tally.LimitDenied: counts.Pauses.Load(), tally.LimitShadowed: counts.ShadowedPauses.Load()} {
+		if n > 0 {
+			add(pausesFamily, r.String(), n)
 		}
 	}
 	if !counts.HasHolders() {

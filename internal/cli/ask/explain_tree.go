@@ -149,6 +149,10 @@ func (x *explained) addLimit(b *branch, l *adminv1.ExplainedLimit, isDecisive bo
 	}
 	limit := b.add("%s", head)
 	limit.add("%s", stateText(l, isDecisive))
+	if until := l.GetPausedUntil(); until != nil {
+		limit.add("paused until %s, after going over %s %s", assigntext.ShortMoment(until.AsTime(), x.now),
+			words.Thousands(int64(l.GetLimit().GetRequests())), words.PerPeriod(l.GetLimit().GetPeriod().AsDuration()))
+	}
 	addHolders(limit, l)
 	key := "key " + l.GetKey()
 	if l.GetHashTag() != "" {

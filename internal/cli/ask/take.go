@@ -262,6 +262,9 @@ func describeTaken(l *ratelimitv1.Limit) string {
 			s.WriteString(", in " + timespan.Format(latest.AsDuration()) + " at the latest if none is renewed")
 		}
 	}
+	if paused := l.GetPausedFor(); paused != nil {
+		s.WriteString("; blocked for " + timespan.Format(paused.AsDuration()))
+	}
 	if held := l.GetHeldFor(); held != nil {
 		s.WriteString("; held for " + timespan.Format(held.AsDuration()))
 	}

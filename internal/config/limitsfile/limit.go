@@ -40,7 +40,7 @@ func (p *reader) oneLimit(o *yamlfile.Object, r *rules.Rule, mode bucket.Failure
 // unlimited reads a rate_limit that has unlimited: true.
 func (p *reader) unlimited(o *yamlfile.Object, r *rules.Rule) {
 	r.Unlimited = true
-	for _, name := range [...]string{"requests", "period", "calendar", "time_zone", "starts", "requests_per_unit", "unit", "burst", "sub_windows", "hold", "algorithm", "postpaid", "enforce"} {
+	for _, name := range [...]string{"requests", "period", "calendar", "time_zone", "starts", "requests_per_unit", "unit", "burst", "sub_windows", "hold", "algorithm", "postpaid", "block_for", "enforce"} {
 		if !o.Has(name) {
 			continue
 		}
@@ -154,6 +154,10 @@ func (p *reader) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool)
 	}
 	if v, ok := o.Field("sub_windows"); ok {
 		spec.SubWindows, _ = p.Integer(v, 1, bucket.MaxSubWindows)
+	}
+	if v, ok := o.Field("block_for"); ok {
+		spec.BlockFor, _ = p.span(v, allowedBlockFor)
+		spec.Postpaid = bucket.PostpaidNever // a block must stop what it denies
 	}
 	if v, ok := o.Field("postpaid"); ok {
 		spec.Postpaid = p.postpaid(v)
@@ -296,14 +300,19 @@ func (p *reader) rate(o *yamlfile.Object, s numberSpelling) (requests int64, per
 	return requests, period, ok && good
 }
 
-func (p *reader) period(v yamlfile.Value) (time.Duration, bool) {
-	s, ok := p.Text(v, period.Allowed)
+const allowedBlockFor = `1s to 30d in whole milliseconds, such as "10m" or "1.5h" (ms, s, m, h, d)`
+
+func (p *reader) period(v yamlfile.Value) (time.Duration, bool) { return p.span(v, period.Allowed) }
+
+// span reads a span of time of which the error says what is allowed.
+func (p *reader) span(v yamlfile.Value, allowed string) (time.Duration, bool) {
+	s, ok := p.Text(v, allowed)
 	if !ok {
 		return 0, false
 	}
 	d, err := period.Parse(s)
 	if err != nil {
-		p.Bad(v, err.Error(), period.Allowed)
+		p.Bad(v, err.Error(), allowed)
 		return 0, false
 	}
 	return d, true

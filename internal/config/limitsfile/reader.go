@@ -30,7 +30,7 @@ var (
 	limitFields = []yamlfile.Field{
 		{Name: "name", Theirs: true}, {Name: "algorithm"}, {Name: "requests"}, {Name: "period"},
 		{Name: "calendar"}, {Name: "time_zone"}, {Name: "starts"},
-		{Name: "requests_per_unit", Theirs: true}, {Name: "unit", Theirs: true}, {Name: "burst"}, {Name: "sub_windows"}, {Name: "hold"}, {Name: "postpaid"},
+		{Name: "requests_per_unit", Theirs: true}, {Name: "unit", Theirs: true}, {Name: "burst"}, {Name: "sub_windows"}, {Name: "hold"}, {Name: "postpaid"}, {Name: "block_for"},
 		{Name: "replaces", Theirs: true}, {Name: "enforce"},
 	}
 )

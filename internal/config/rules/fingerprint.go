@@ -235,5 +235,8 @@ func (f *fingerprinter) limit(s *bucket.Spec) {
 	if s.Calendar != (bucket.Calendar{}) { // nor for this
 		mode += " calendar " + s.Calendar.String()
 	}
+	if s.BlockFor != 0 { // nor for this
+		mode += fmt.Sprintf(" block_for %d", s.BlockFor.Milliseconds())
+	}
 	f.text(mode)
 }

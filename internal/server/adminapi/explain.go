@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/trace"
@@ -149,6 +150,9 @@ func explainedLimit(l *explain.Limit, now time.Time) *adminv1.ExplainedLimit {
 		Node:         l.Node,
 		Daemons:      uint32(l.Daemons),
 		HoldersTotal: uint32(l.Held.Total),
+	}
+	if l.Paused > 0 {
+		m.PausedUntil = timestamppb.New(now.Add(l.Paused))
 	}
 	if l.OnFailure != bucket.FailureDefault {
 		m.OnStoreFailure = l.OnFailure.String()

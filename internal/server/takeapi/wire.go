@@ -203,6 +203,7 @@ func (c takeCall) appendLimitStatus(dst []byte, i, j int) []byte {
 	if l.Calendar.Unit != bucket.NoCalendar {
 		dst = appendCalendar(dst, l, d)
 	}
+	dst = appendWait(dst, 20, d.Paused)
 	return wire.EndMessage(dst, start)
 }
 

@@ -626,7 +626,10 @@ type Limit struct {
 	// Of a limit by calendar, when its next window starts, on the clock of its state.
 	ResetAt *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=reset_at,json=resetAt,proto3" json:"reset_at,omitempty"`
 	// The windows of a limit by calendar.
-	Calendar      *Calendar `protobuf:"bytes,19,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	Calendar *Calendar `protobuf:"bytes,19,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	// How long the pause lasts that block_for began when a request went over this limit;
+	// absent without one. Until then it denies every cost.
+	PausedFor     *durationpb.Duration `protobuf:"bytes,20,opt,name=paused_for,json=pausedFor,proto3" json:"paused_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -790,6 +793,13 @@ func (x *Limit) GetResetAt() *timestamppb.Timestamp {
 func (x *Limit) GetCalendar() *Calendar {
 	if x != nil {
 		return x.Calendar
+	}
+	return nil
+}
+
+func (x *Limit) GetPausedFor() *durationpb.Duration {
+	if x != nil {
+		return x.PausedFor
 	}
 	return nil
 }
@@ -1912,7 +1922,7 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12#\n" +
 	"\rretry_unknown\x18\x06 \x01(\bR\fretryUnknownB\f\n" +
 	"\n" +
-	"_denied_by\"\x9c\x06\n" +
+	"_denied_by\"\xd6\x06\n" +
 	"\x05Limit\x12)\n" +
 	"\x10descriptor_index\x18\x01 \x01(\rR\x0fdescriptorIndex\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x125\n" +
@@ -1935,7 +1945,9 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\x0efree_at_latest\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\ffreeAtLatest\x124\n" +
 	"\bheld_for\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\aheldFor\x125\n" +
 	"\breset_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\aresetAt\x122\n" +
-	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\"o\n" +
+	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\x128\n" +
+	"\n" +
+	"paused_for\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\tpausedFor\"o\n" +
 	"\bCalendar\x12.\n" +
 	"\x04unit\x18\x01 \x01(\x0e2\x1a.ratelimit.v1.CalendarUnitR\x04unit\x12\x1b\n" +
 	"\ttime_zone\x18\x02 \x01(\tR\btimeZone\x12\x16\n" +
@@ -2094,43 +2106,44 @@ var file_ratelimit_v1_ratelimit_proto_depIdxs = []int32{
 	26, // 13: ratelimit.v1.Limit.held_for:type_name -> google.protobuf.Duration
 	27, // 14: ratelimit.v1.Limit.reset_at:type_name -> google.protobuf.Timestamp
 	9,  // 15: ratelimit.v1.Limit.calendar:type_name -> ratelimit.v1.Calendar
-	0,  // 16: ratelimit.v1.Calendar.unit:type_name -> ratelimit.v1.CalendarUnit
-	3,  // 17: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
-	12, // 18: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
-	7,  // 19: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
-	13, // 20: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
-	17, // 21: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
-	20, // 22: ratelimit.v1.TakeResult.released:type_name -> ratelimit.v1.ReleaseResponse
-	3,  // 23: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
-	4,  // 24: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	18, // 25: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
-	1,  // 26: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	26, // 27: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
-	4,  // 28: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	21, // 29: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
-	2,  // 30: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
-	23, // 31: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
-	3,  // 32: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
-	16, // 33: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
-	25, // 34: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
-	12, // 35: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
-	3,  // 36: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
-	10, // 37: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
-	14, // 38: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
-	16, // 39: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
-	19, // 40: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
-	22, // 41: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
-	7,  // 42: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
-	11, // 43: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
-	15, // 44: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
-	17, // 45: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
-	20, // 46: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
-	24, // 47: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
-	42, // [42:48] is the sub-list for method output_type
-	36, // [36:42] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	26, // 16: ratelimit.v1.Limit.paused_for:type_name -> google.protobuf.Duration
+	0,  // 17: ratelimit.v1.Calendar.unit:type_name -> ratelimit.v1.CalendarUnit
+	3,  // 18: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
+	12, // 19: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
+	7,  // 20: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
+	13, // 21: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
+	17, // 22: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
+	20, // 23: ratelimit.v1.TakeResult.released:type_name -> ratelimit.v1.ReleaseResponse
+	3,  // 24: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
+	4,  // 25: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	18, // 26: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
+	1,  // 27: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	26, // 28: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
+	4,  // 29: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	21, // 30: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
+	2,  // 31: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
+	23, // 32: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
+	3,  // 33: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
+	16, // 34: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
+	25, // 35: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
+	12, // 36: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
+	3,  // 37: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
+	10, // 38: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
+	14, // 39: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
+	16, // 40: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
+	19, // 41: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
+	22, // 42: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
+	7,  // 43: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
+	11, // 44: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
+	15, // 45: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
+	17, // 46: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
+	20, // 47: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
+	24, // 48: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
+	43, // [43:49] is the sub-list for method output_type
+	37, // [37:43] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_v1_ratelimit_proto_init() }

@@ -11,6 +11,7 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/words"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
+	"github.com/ratelimitd/ratelimitd/internal/timespan"
 )
 
 // brief describes what a rule allows in a few words. The rule may be nil.
@@ -126,6 +127,13 @@ func (d *differ) limit(path string, before, after *bucket.Limit) {
 	if before.Postpaid != after.Postpaid {
 		d.add(path, Changed, "%s instead of %s", named(after.Name, "postpaid "+after.Postpaid.String()), before.Postpaid)
 	}
+	if before.BlockFor != after.BlockFor {
+		kind := Looser
+		if after.BlockFor > before.BlockFor {
+			kind = Stricter
+		}
+		d.add(path, kind, "%s instead of %s", named(after.Name, blockText(after)), blockText(before))
+	}
 	if before.Unenforced != after.Unenforced {
 		kind := Looser
 		if before.Unenforced > after.Unenforced {
@@ -136,6 +144,13 @@ func (d *differ) limit(path string, before, after *bucket.Limit) {
 	if before.OnStoreFailure != after.OnStoreFailure {
 		d.add(path, Changed, "%s instead of %s", named(after.Name, "on store failure: "+modeText(after.OnStoreFailure)), modeText(before.OnStoreFailure))
 	}
+}
+
+func blockText(l *bucket.Limit) string {
+	if l.BlockFor == 0 {
+		return "no block_for"
+	}
+	return "block_for " + timespan.Format(l.BlockFor)
 }
 
 func modeText(m bucket.FailureMode) string {

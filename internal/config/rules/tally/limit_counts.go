@@ -50,6 +50,9 @@ type LimitCounts struct {
 	// Returned and Added are the costs by which settlements made the charges of earlier
 	// takes less, and more.
 	Returned, Added Cost
+	// Pauses are those that denials began, see bucket.Pause, and ShadowedPauses those of
+	// them that deny nobody.
+	Pauses, ShadowedPauses atomic.Uint64
 	// holders is nil until the first holder takes or releases.
 	holders atomic.Pointer[HolderCounts]
 }

@@ -63,6 +63,9 @@ func Numbers(l *bucket.Limit) string {
 	if l.Postpaid == bucket.PostpaidAlways {
 		text += ", charged afterwards"
 	}
+	if l.BlockFor != 0 {
+		text += ", and who goes over is blocked for " + timespan.Format(l.BlockFor)
+	}
 	return text
 }
 

@@ -1773,7 +1773,9 @@ type ExplainedLimit struct {
 	HoldersTotal uint32 `protobuf:"varint,17,opt,name=holders_total,json=holdersTotal,proto3" json:"holders_total,omitempty"`
 	// What takes with the given id charged. Absent if nothing was taken with it, all of
 	// it was denied or given back, or it was too long ago.
-	Bill          *Bill `protobuf:"bytes,18,opt,name=bill,proto3" json:"bill,omitempty"`
+	Bill *Bill `protobuf:"bytes,18,opt,name=bill,proto3" json:"bill,omitempty"`
+	// Until when it denies every cost, since its block_for began a pause; absent without one.
+	PausedUntil   *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=paused_until,json=pausedUntil,proto3" json:"paused_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1930,6 +1932,13 @@ func (x *ExplainedLimit) GetHoldersTotal() uint32 {
 func (x *ExplainedLimit) GetBill() *Bill {
 	if x != nil {
 		return x.Bill
+	}
+	return nil
+}
+
+func (x *ExplainedLimit) GetPausedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PausedUntil
 	}
 	return nil
 }
@@ -4605,7 +4614,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"assignment\x18\x01 \x01(\v2\x1e.ratelimit.admin.v1.AssignmentR\n" +
 	"assignment\x12\x18\n" +
-	"\aapplies\x18\x02 \x01(\bR\aapplies\"\xea\x05\n" +
+	"\aapplies\x18\x02 \x01(\bR\aapplies\"\xa9\x06\n" +
 	"\x0eExplainedLimit\x123\n" +
 	"\x05limit\x18\x01 \x01(\v2\x1d.ratelimit.admin.v1.RuleLimitR\x05limit\x122\n" +
 	"\x06source\x18\x02 \x01(\x0e2\x1a.ratelimit.admin.v1.SourceR\x06source\x12\x18\n" +
@@ -4627,7 +4636,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x05share\x18\x0f \x01(\v2\x1d.ratelimit.admin.v1.RuleLimitR\x05share\x124\n" +
 	"\aholders\x18\x10 \x03(\v2\x1a.ratelimit.admin.v1.HolderR\aholders\x12#\n" +
 	"\rholders_total\x18\x11 \x01(\rR\fholdersTotal\x12,\n" +
-	"\x04bill\x18\x12 \x01(\v2\x18.ratelimit.admin.v1.BillR\x04bill\"_\n" +
+	"\x04bill\x18\x12 \x01(\v2\x18.ratelimit.admin.v1.BillR\x04bill\x12=\n" +
+	"\fpaused_until\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\vpausedUntil\"_\n" +
 	"\x04Bill\x12\x12\n" +
 	"\x04cost\x18\x01 \x01(\x04R\x04cost\x12\x14\n" +
 	"\x05takes\x18\x02 \x01(\x04R\x05takes\x12-\n" +
@@ -5024,94 +5034,95 @@ var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	17,  // 32: ratelimit.admin.v1.ExplainedLimit.share:type_name -> ratelimit.admin.v1.RuleLimit
 	26,  // 33: ratelimit.admin.v1.ExplainedLimit.holders:type_name -> ratelimit.admin.v1.Holder
 	25,  // 34: ratelimit.admin.v1.ExplainedLimit.bill:type_name -> ratelimit.admin.v1.Bill
-	63,  // 35: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
-	63,  // 36: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
-	61,  // 37: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
-	20,  // 38: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
-	61,  // 39: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
-	61,  // 40: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
-	34,  // 41: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	33,  // 42: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
-	64,  // 43: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
-	64,  // 44: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
-	32,  // 45: ratelimit.admin.v1.Assignment.temporary:type_name -> ratelimit.admin.v1.TemporaryLayer
-	34,  // 46: ratelimit.admin.v1.TemporaryLayer.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
-	33,  // 47: ratelimit.admin.v1.TemporaryLayer.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
-	64,  // 48: ratelimit.admin.v1.TemporaryLayer.until:type_name -> google.protobuf.Timestamp
-	64,  // 49: ratelimit.admin.v1.TemporaryLayer.made_at:type_name -> google.protobuf.Timestamp
-	63,  // 50: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	36,  // 51: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	31,  // 52: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	38,  // 53: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	31,  // 54: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	4,   // 55: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	41,  // 56: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	41,  // 57: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	5,   // 58: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	31,  // 59: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	31,  // 60: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	61,  // 61: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	31,  // 62: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	31,  // 63: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	61,  // 64: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	4,   // 65: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	41,  // 66: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	61,  // 67: ratelimit.admin.v1.UndoAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	41,  // 68: ratelimit.admin.v1.UndoAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	57,  // 69: ratelimit.admin.v1.UndoAssignmentResponse.undone:type_name -> ratelimit.admin.v1.AuditRecord
-	57,  // 70: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	54,  // 71: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	64,  // 72: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	64,  // 73: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	64,  // 74: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	61,  // 75: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	57,  // 76: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	64,  // 77: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	6,   // 78: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	61,  // 79: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	31,  // 80: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	31,  // 81: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	7,   // 82: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	8,   // 83: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	60,  // 84: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	63,  // 85: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	54,  // 86: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	61,  // 87: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	10,  // 88: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	13,  // 89: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	18,  // 90: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	27,  // 91: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	29,  // 92: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	35,  // 93: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	37,  // 94: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	42,  // 95: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	44,  // 96: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	46,  // 97: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	48,  // 98: ratelimit.admin.v1.AdminService.UndoAssignment:input_type -> ratelimit.admin.v1.UndoAssignmentRequest
-	50,  // 99: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	52,  // 100: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	55,  // 101: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	58,  // 102: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	11,  // 103: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	14,  // 104: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	19,  // 105: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	28,  // 106: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	30,  // 107: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	40,  // 108: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	39,  // 109: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	43,  // 110: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	45,  // 111: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	47,  // 112: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	49,  // 113: ratelimit.admin.v1.AdminService.UndoAssignment:output_type -> ratelimit.admin.v1.UndoAssignmentResponse
-	51,  // 114: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	53,  // 115: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	56,  // 116: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	59,  // 117: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	103, // [103:118] is the sub-list for method output_type
-	88,  // [88:103] is the sub-list for method input_type
-	88,  // [88:88] is the sub-list for extension type_name
-	88,  // [88:88] is the sub-list for extension extendee
-	0,   // [0:88] is the sub-list for field type_name
+	64,  // 35: ratelimit.admin.v1.ExplainedLimit.paused_until:type_name -> google.protobuf.Timestamp
+	63,  // 36: ratelimit.admin.v1.Bill.left:type_name -> google.protobuf.Duration
+	63,  // 37: ratelimit.admin.v1.Holder.left:type_name -> google.protobuf.Duration
+	61,  // 38: ratelimit.admin.v1.InspectRequest.entries:type_name -> ratelimit.v1.Entry
+	20,  // 39: ratelimit.admin.v1.InspectResponse.descriptor:type_name -> ratelimit.admin.v1.ExplainedDescriptor
+	61,  // 40: ratelimit.admin.v1.ResetRequest.entries:type_name -> ratelimit.v1.Entry
+	61,  // 41: ratelimit.admin.v1.Assignment.entries:type_name -> ratelimit.v1.Entry
+	34,  // 42: ratelimit.admin.v1.Assignment.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	33,  // 43: ratelimit.admin.v1.Assignment.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	64,  // 44: ratelimit.admin.v1.Assignment.until:type_name -> google.protobuf.Timestamp
+	64,  // 45: ratelimit.admin.v1.Assignment.made_at:type_name -> google.protobuf.Timestamp
+	32,  // 46: ratelimit.admin.v1.Assignment.temporary:type_name -> ratelimit.admin.v1.TemporaryLayer
+	34,  // 47: ratelimit.admin.v1.TemporaryLayer.numbers:type_name -> ratelimit.admin.v1.AssignedNumbers
+	33,  // 48: ratelimit.admin.v1.TemporaryLayer.calendar:type_name -> ratelimit.admin.v1.AssignedCalendar
+	64,  // 49: ratelimit.admin.v1.TemporaryLayer.until:type_name -> google.protobuf.Timestamp
+	64,  // 50: ratelimit.admin.v1.TemporaryLayer.made_at:type_name -> google.protobuf.Timestamp
+	63,  // 51: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
+	36,  // 52: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	31,  // 53: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	38,  // 54: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	31,  // 55: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	4,   // 56: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	41,  // 57: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	41,  // 58: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	5,   // 59: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	31,  // 60: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 61: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	61,  // 62: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	31,  // 63: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 64: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	61,  // 65: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	4,   // 66: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	41,  // 67: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	61,  // 68: ratelimit.admin.v1.UndoAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	41,  // 69: ratelimit.admin.v1.UndoAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	57,  // 70: ratelimit.admin.v1.UndoAssignmentResponse.undone:type_name -> ratelimit.admin.v1.AuditRecord
+	57,  // 71: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	54,  // 72: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	64,  // 73: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	64,  // 74: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	64,  // 75: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	61,  // 76: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	57,  // 77: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	64,  // 78: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	6,   // 79: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	61,  // 80: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	31,  // 81: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 82: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	7,   // 83: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	8,   // 84: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	60,  // 85: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	63,  // 86: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	54,  // 87: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	61,  // 88: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	10,  // 89: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	13,  // 90: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	18,  // 91: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	27,  // 92: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	29,  // 93: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	35,  // 94: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	37,  // 95: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	42,  // 96: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	44,  // 97: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	46,  // 98: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	48,  // 99: ratelimit.admin.v1.AdminService.UndoAssignment:input_type -> ratelimit.admin.v1.UndoAssignmentRequest
+	50,  // 100: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	52,  // 101: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	55,  // 102: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	58,  // 103: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	11,  // 104: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	14,  // 105: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	19,  // 106: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	28,  // 107: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	30,  // 108: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	40,  // 109: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	39,  // 110: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	43,  // 111: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	45,  // 112: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	47,  // 113: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	49,  // 114: ratelimit.admin.v1.AdminService.UndoAssignment:output_type -> ratelimit.admin.v1.UndoAssignmentResponse
+	51,  // 115: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	53,  // 116: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	56,  // 117: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	59,  // 118: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	104, // [104:119] is the sub-list for method output_type
+	89,  // [89:104] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }
