@@ -109,6 +109,12 @@ func TestNewLimitNamesEachBadField(t *testing.T) {
 		{"sub_windows on a log", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingLog, 1 }, []string{"sub_windows"}},
 		{"too many sub_windows", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingWindow, 61 }, []string{"sub_windows"}},
 		{"negative sub_windows", func(s *bucket.Spec) { s.Algorithm, s.SubWindows = bucket.SlidingWindow, -1 }, []string{"sub_windows"}},
+		{"block_for on a leaky_bucket", func(s *bucket.Spec) { s.Algorithm, s.BlockFor = bucket.LeakyBucket, time.Minute }, []string{"block_for"}},
+		{"block_for on a concurrency", func(s *bucket.Spec) { s.Algorithm, s.BlockFor = bucket.Concurrency, time.Minute }, []string{"block_for"}},
+		{"block_for beside postpaid", func(s *bucket.Spec) { s.Postpaid, s.BlockFor = bucket.PostpaidAuto, time.Minute }, []string{"block_for"}},
+		{"too short a block_for", func(s *bucket.Spec) { s.BlockFor = time.Second - time.Millisecond }, []string{"block_for"}},
+		{"too long a block_for", func(s *bucket.Spec) { s.BlockFor = bucket.MaxBlockFor + time.Millisecond }, []string{"block_for"}},
+		{"block_for of 1.0005s", func(s *bucket.Spec) { s.BlockFor = time.Second + 500*time.Microsecond }, []string{"block_for"}},
 		{"what cannot be counted", func(s *bucket.Spec) { s.Requests, s.Period = 1<<32-1, 366*day-time.Millisecond }, []string{"requests"}},
 		{"a burst that cannot be counted", func(s *bucket.Spec) {
 			s.Requests, s.Period, s.Burst = 1<<32-1, 366*day-time.Millisecond, 1<<31

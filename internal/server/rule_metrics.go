@@ -248,10 +248,11 @@ func eachLimitCount(counts *tally.LimitCounts, add func(f ruleFamily, value stri
 			add(c.family, c.how, n)
 		}
 	}
-	for r, n := range map[tally.LimitResult]uint64{tally.LimitDenied: counts.Pauses.Load(), tally.LimitShadowed: counts.ShadowedPauses.Load()} {
-		if n > 0 {
-			add(pausesFamily, r.String(), n)
-		}
+	if n := counts.Pauses.Load(); n > 0 {
+		add(pausesFamily, tally.LimitDenied.String(), n)
+	}
+	if n := counts.ShadowedPauses.Load(); n > 0 {
+		add(pausesFamily, tally.LimitShadowed.String(), n)
 	}
 	if !counts.HasHolders() {
 		return

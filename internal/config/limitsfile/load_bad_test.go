@@ -20,12 +20,13 @@ func limit(text string) string { return limitstest.Descriptor("rate_limit: {" + 
 const (
 	domainKeys     = "domain, algorithm, hash_tag, unmatched, descriptors"
 	descriptorKeys = "key, value, cidr, network, rate_limit, rate_limits, plans, plan, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
-	numberKeys     = "name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, replaces, enforce"
+	numberKeys     = "name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, block_for, replaces, enforce"
 	itemKeys       = numberKeys + ", shadow_mode"
 	limitKeys      = "unlimited, " + numberKeys
 	rates          = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
 	algorithms     = rates + ", concurrency"
 	periods        = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
+	blocks         = `1s to 30d in whole milliseconds, such as "10m" or "1.5h" (ms, s, m, h, d)`
 	failureModes   = "local, allow, deny, error"
 	spellings      = "requests with period or calendar, or requests_per_unit with unit"
 	wholeRequests  = "a whole number from 0 to 4503599627370496"
@@ -177,6 +178,20 @@ var badFiles = []struct {
 	}},
 	{"postpaid", limit("requests: 1, period: 1s, postpaid: 1"), []string{"4:51: descriptors[0].rate_limit.postpaid: found the number 1; allowed: true, false or auto"}},
 	{"postpaid, a word", limit("unit: day, postpaid: always"), []string{`4:37: descriptors[0].rate_limit.postpaid: found the text "always"; allowed: true, false or auto`}},
+	{"block_for", limit("requests: 1, period: 1s, block_for: 10"), []string{`4:52: descriptors[0].rate_limit.block_for: found 10 without a unit ("10s" would be seconds); allowed: ` + blocks}},
+	{"too long a block_for", limit("requests: 1, period: 1s, block_for: 31d"), []string{"4:52: descriptors[0].rate_limit.block_for: found 744h0m0s; allowed: 1s to 30d in whole milliseconds"}},
+	{"block_for on a concurrency", limit("requests: 1, hold: 1s, algorithm: concurrency, block_for: 1m"), []string{
+		"4:74: descriptors[0].rate_limit.block_for: found 1m0s; allowed: no block_for on a concurrency, only on token_bucket, gcra and windows",
+	}},
+	{"block_for on a leaky_bucket", limit("requests: 1, period: 1s, algorithm: leaky_bucket, block_for: 1m"), []string{
+		"4:77: descriptors[0].rate_limit.block_for: found 1m0s; allowed: no block_for on a leaky_bucket, only on token_bucket, gcra and windows",
+	}},
+	{"block_for beside postpaid", limit("requests: 1, period: 1s, postpaid: true, block_for: 1m"), []string{
+		"4:68: descriptors[0].rate_limit.block_for: found 1m0s; allowed: no block_for beside postpaid true, since a block would not stop what was used already",
+	}},
+	{"block_for beside unlimited", limit("unlimited: true, block_for: 1m"), []string{
+		"4:33: descriptors[0].rate_limit.block_for: found block_for beside unlimited; allowed: either unlimited: true or numbers",
+	}},
 	{"name", limit(`requests: 1, period: 1s, name: "a\nb"`), []string{`4:47: descriptors[0].rate_limit.name: found the text "a\nb"; allowed: ` + names64}},
 	{"unlimited with numbers", limit("requests_per_unit: 1, unlimited: true, unit: day"), []string{
 		"4:16: descriptors[0].rate_limit.requests_per_unit: found requests_per_unit beside unlimited; allowed: either unlimited: true or numbers",

@@ -135,6 +135,10 @@ func TestNumbersOfEitherSpelling(t *testing.T) {
 		s.Postpaid = bucket.PostpaidAuto
 		return s
 	}
+	blocking := func(s bucket.Spec) bucket.Spec {
+		s.BlockFor = 90 * time.Minute
+		return s
+	}
 	with := func(s bucket.Spec, p bucket.Postpaid) bucket.Spec {
 		s.Postpaid = p
 		return s
@@ -159,6 +163,8 @@ func TestNumbersOfEitherSpelling(t *testing.T) {
 		{"", "requests_per_unit: 1, unit: day, postpaid: false", spec(bucket.FixedWindow, 1, day)},
 		{"", "requests_per_unit: 1, unit: day, postpaid: true", with(spec(bucket.FixedWindow, 1, day), bucket.PostpaidAlways)},
 		{"", "requests_per_unit: 1, unit: day, postpaid: auto", theirs(bucket.FixedWindow, 1, day)},
+		{"", "requests: 1, period: 1d, block_for: 1.5h", blocking(spec(bucket.TokenBucket, 1, day))},
+		{"", "requests_per_unit: 1, unit: day, block_for: 90m", blocking(spec(bucket.FixedWindow, 1, day))}, // not postpaid: auto
 		{"", "requests: 1, period: 1d, postpaid: auto", with(spec(bucket.TokenBucket, 1, day), bucket.PostpaidAuto)},
 		{"", "requests: 1, period: 1d, postpaid: yes", with(spec(bucket.TokenBucket, 1, day), bucket.PostpaidAlways)},
 		{"", "requests: 1_000, period: 1m", spec(bucket.TokenBucket, 1000, time.Minute)},

@@ -141,6 +141,7 @@ func TestFingerprintCoversEachFieldOfALimit(t *testing.T) {
 		"Period":    {of("name: n, algorithm: gcra, requests: 5, period: 60001ms", deny)},
 		"Burst":     {of("name: n, algorithm: gcra, requests: 5, burst: 6, period: 60s", deny)},
 		"Postpaid":  {of("name: n, algorithm: gcra, requests: 5, period: 60s, postpaid: true", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, postpaid: auto", deny)},
+		"BlockFor":  {of("name: n, algorithm: gcra, requests: 5, period: 60s, block_for: 60s", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, block_for: 61s", deny)},
 		"OnStoreFailure": {of("name: n, algorithm: gcra, requests: 5, period: 60s", ""),
 			of("name: n, algorithm: gcra, requests: 5, period: 60s", ", on_store_failure: error")},
 		"Unenforced": {of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", "")},

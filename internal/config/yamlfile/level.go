@@ -16,7 +16,7 @@ type Level struct {
 }
 
 // maxFields bounds the number of fields of a level.
-const maxFields = 16
+const maxFields = 20
 
 // Field is a key that a mapping may have.
 type Field struct {

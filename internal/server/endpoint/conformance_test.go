@@ -17,10 +17,11 @@ import (
 
 // inNoAPI are the cases that no API can ask, with the reason.
 var inNoAPI = map[string]string{
-	"a check agrees with the take that follows": "no API asks without taking",
-	"a check of a group charges nothing":        "no API asks without taking",
-	"equal keys take the stricter role":         "a role is that of a rule, and equal descriptors have one rule",
-	"of equal keys the least capacity decides":  "numbers beyond those of a bucket's rule have a state of their own",
+	"a check agrees with the take that follows":   "no API asks without taking",
+	"a check of a group charges nothing":          "no API asks without taking",
+	"each limit that denies starts its own pause": "no API says which denial began a pause",
+	"equal keys take the stricter role":           "a role is that of a rule, and equal descriptors have one rule",
+	"of equal keys the least capacity decides":    "numbers beyond those of a bucket's rule have a state of their own",
 	"no hits": "a request has at least one descriptor, and one that no rule is for asks no store",
 	"reloads": "stores are tested, and an API adds nothing to it",
 }
@@ -157,7 +158,7 @@ func seenInTake(hits []bucket.Hit, decisions []bucket.Decision) {
 	}
 	allowed := groupAllowed(hits, decisions)
 	for i := range decisions {
-		decisions[i].RoomBefore = 0
+		decisions[i].RoomBefore, decisions[i].PauseBegan = 0, false
 		if !bucket.Charged(&hits[i], &decisions[i], allowed) {
 			decisions[i].At = 0
 		}
@@ -186,6 +187,7 @@ func seenInEnvoys(_ []bucket.Hit, decisions []bucket.Decision) {
 	for i := range decisions {
 		d := &decisions[i]
 		d.Remaining, d.ResetAfter, d.Wait, d.At, d.RoomBefore = min(d.Remaining, math.MaxUint32), wholeSeconds(d.ResetAfter), 0, 0, 0
+		d.Paused, d.PauseBegan = 0, false
 		if !d.Allowed() {
 			d.RetryAfter = wholeSeconds(longest)
 		}

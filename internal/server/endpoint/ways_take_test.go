@@ -118,6 +118,7 @@ func (t takeWay) take(ctx context.Context, descriptors []asked) ([]bucket.Decisi
 		d := bucket.Decision{
 			Remaining: int64(l.GetRemaining()), RetryAfter: l.GetRetryAfter().AsDuration(),
 			ResetAfter: l.GetResetAfter().AsDuration(), Wait: l.GetWait().AsDuration(), At: l.GetTakenAt(),
+			Paused: l.GetPausedFor().AsDuration(),
 		}
 		if !l.GetAllowed() && l.GetRetryAfter() == nil {
 			d.RetryAfter = bucket.Never

@@ -260,6 +260,7 @@ func (s *wayStore) file() string {
 		Burst      int64  `json:"burst,omitempty"`
 		SubWindows int64  `json:"sub_windows,omitempty"`
 		Postpaid   any    `json:"postpaid"`
+		BlockFor   string `json:"block_for,omitempty"`
 	}
 	type descriptor struct {
 		Key        string  `json:"key"`
@@ -283,6 +284,9 @@ func (s *wayStore) file() string {
 				name = fmt.Sprint("limit", i)
 			}
 			written := limit{Name: name, Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, SubWindows: l.SubWindows, Postpaid: inFile[l.Postpaid]}
+			if l.BlockFor != 0 {
+				written.BlockFor = fmt.Sprintf("%dms", l.BlockFor.Milliseconds())
+			}
 			if c := l.Calendar; c.Unit != bucket.NoCalendar {
 				written.Calendar, written.TimeZone, written.Starts = c.Unit.String(), c.Zone.String(), c.Starts.In(c.Unit)
 			} else {

@@ -71,6 +71,8 @@ func TestDiffSaysWhatChangesForWhom(t *testing.T) {
 			[]string{"looser user: 10 requests every 5 seconds; until now 10 requests a day: over time 1.728e+04 times as much, at once the same; what was counted counts in the new window that contains its last use, and in no other"}},
 		{"unlimited", user, rule("rate_limit: {unlimited: true}"),
 			[]string{"looser user: unlimited; until now 10 at once, then one every 6s"}},
+		{"block_for", user, rule("rate_limit: {requests: 10, period: 1m, block_for: 10m}"), []string{"stricter user: block_for 10m instead of no block_for"}},
+		{"no block_for", rule("rate_limit: {requests: 10, period: 1m, block_for: 10m}"), user, []string{"looser user: no block_for instead of block_for 10m"}},
 		{"flags", user, rule("rate_limit: {requests: 10, period: 1m, postpaid: true}, shadow_mode: true, on_store_failure: deny"), []string{
 			"changed user: postpaid true instead of false",
 			"changed user: on store failure: deny instead of as failure.mode says",
