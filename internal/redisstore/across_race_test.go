@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
@@ -87,5 +88,41 @@ func TestLostRaceWithoutACharge(t *testing.T) {
 				t.Errorf("%v races are counted, want 1", n)
 			}
 		})
+	}
+}
+
+// Between a check that denies and the command that starts the pause there may be room
+// again. Then nothing is charged, since the request is denied, and no pause begins.
+func TestRoomBeforeAPause(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailError)
+	plain := hit(dailyWindow(t, 100, nil), r.users[0], 1)
+	blocking := hit(dailyWindow(t, 1, func(s *bucket.Spec) { s.BlockFor = time.Hour }), r.users[1], 1)
+	take(t, r.direct, blocking)
+	refund := blocking
+	refund.Cost = -1
+	r.comeBefore(3, func() { take(t, r.direct, refund) })
+	o := r.take(plain, blocking)
+	if o.err != nil || bucket.Allowed(o.decisions) || o.decisions[1].PauseBegan {
+		t.Errorf("it got %+v", o)
+	}
+	if a, b := r.left(plain), r.left(blocking); a != 100 || b != 1 {
+		t.Errorf("%d of 100 and %d of 1 remain", a, b)
+	}
+}
+
+// Where Redis does not start a pause, the denial stands.
+func TestPauseThatFails(t *testing.T) {
+	t.Parallel()
+	r := newAcrossRig(t, bucket.FailAllow)
+	plain := hit(dailyWindow(t, 100, nil), r.users[0], 1)
+	blocking := hit(dailyWindow(t, 1, func(s *bucket.Spec) { s.BlockFor = time.Hour }), r.users[1], 1)
+	take(t, r.direct, blocking)
+	r.comeBefore(3, func() { r.spoil(blocking) })
+	if o := r.take(plain, blocking); o.err != nil || o.decisions[1].Allowed() || o.decisions[1].Degraded {
+		t.Errorf("it got %+v", o)
+	}
+	if n := r.left(plain); n != 100 {
+		t.Errorf("%d of 100 remain", n)
 	}
 }

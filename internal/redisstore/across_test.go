@@ -160,6 +160,7 @@ func TestEachTagIsAskedOnceAStep(t *testing.T) {
 	r := newAcrossRig(t, bucket.FailError)
 	plain, none := dailyWindow(t, 100, nil), dailyWindow(t, 0, nil)
 	other := dailyWindow(t, 100, func(s *bucket.Spec) { s.Name = "other" })
+	blocking := dailyWindow(t, 1, func(s *bucket.Spec) { s.Name, s.BlockFor = "blocking", time.Hour })
 	for _, c := range []struct {
 		name  string
 		hits  []bucket.Hit
@@ -169,6 +170,9 @@ func TestEachTagIsAskedOnceAStep(t *testing.T) {
 		{"a take and a peek", []bucket.Hit{hit(plain, r.users[0], 1), hit(plain, r.users[1], 0)}, 4},
 		{"a take and a refund", []bucket.Hit{hit(plain, r.users[0], 1), hit(plain, r.users[1], -1)}, 4},
 		{"a denied take", []bucket.Hit{hit(plain, r.users[0], 1), hit(none, r.users[1], 1)}, 2},
+		{"a limit with a block", []bucket.Hit{hit(plain, r.users[0], 1), hit(blocking, r.users[1], 1)}, 4},
+		{"a denied take that starts a pause", []bucket.Hit{hit(plain, r.users[0], 1), hit(blocking, r.users[1], 1)}, 3},
+		{"a take in a pause", []bucket.Hit{hit(plain, r.users[0], 1), hit(blocking, r.users[1], 1)}, 2},
 		{"one tag after several", []bucket.Hit{hit(plain, r.users[0], 1)}, 1},
 		{"two limits of one tag", []bucket.Hit{hit(plain, r.users[1], 1), hit(other, r.users[1], 1)}, 1},
 	} {

@@ -262,6 +262,32 @@ func TestDenialsCountFromTheirReply(t *testing.T) {
 	}
 }
 
+// A denial by a pause is repeated from memory, by what is left of it, although what was
+// counted has expired.
+func TestDenialsByAPause(t *testing.T) {
+	t.Parallel()
+	s := newSideBySide(t, time.Second)
+	h := hit(newLimit(t, bucket.Spec{Algorithm: bucket.FixedWindow, Requests: 1, Period: 10 * time.Millisecond, BlockFor: time.Second}), "a", 1)
+	s.both(h)
+	if d, _ := s.both(h); !d[0].PauseBegan || d[0].Paused != time.Second {
+		t.Fatalf("the first denial: %+v", d[0])
+	}
+	for range 3 {
+		s.pass(333 * time.Millisecond)
+		d, without := s.both(h)
+		if d[0].PauseBegan || d[0].Paused != without[0].Paused || d[0].ResetAfter != without[0].ResetAfter {
+			t.Errorf("from memory: %+v, without a memory %+v", d[0], without[0])
+		}
+	}
+	if n := s.known(); n != 3 {
+		t.Errorf("%v of 3 were answered from memory", n)
+	}
+	s.pass(time.Millisecond)
+	if d, _ := s.both(h); !d[0].Allowed() {
+		t.Errorf("after the pause: %+v", d[0])
+	}
+}
+
 // Under concurrency no request is admitted beyond the limit, and none is
 // denied by memory once a give-back is done.
 func TestDenialsEndWithConcurrentGiveBacks(t *testing.T) {

@@ -225,6 +225,7 @@ descriptors:
   - {key: quota, quota_mode: true, rate_limit: {requests: 4, period: 1s}}
   - {key: quota2, quota_mode: true, rate_limit: {requests: 5, period: 1s}}
   - {key: large, rate_limit: {requests: 1000000000, period: 1d}}
+  - {key: block, rate_limit: {algorithm: fixed_window, requests: 10, period: 1s, block_for: 3s}}
   - {key: free, rate_limit: {unlimited: true}}
   - key: tenant
     plans:
@@ -265,7 +266,7 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 	other := strings.NewReplacer("requests: 10,", "requests: 6,", "burst: 12", "burst: 20", "requests: 40", "requests: 25").Replace(allAlgorithms)
 	r := newRecorder(t, allAlgorithms, other)
 	random := rand.New(rand.NewPCG(seed, 0))
-	keys := []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "quota2", "large", "free", "tenant", "several", "none"}
+	keys := []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "quota2", "large", "block", "free", "tenant", "several", "none"}
 	for _, a := range []assign.Assignment{
 		{Base: assign.Layer{Terms: assign.Terms{Plan: "pro"}}},
 		{Base: assign.Layer{Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}}},

@@ -129,10 +129,13 @@ func (s *states) Take(_ context.Context, hits []bucket.Hit, decisions []bucket.D
 	if !s.onlyLooks {
 		for i := range s.hits {
 			h := &s.hits[i]
+			e := s.found[i]
 			if !bucket.Due(h, &s.decisions[i], allowed) {
+				if e != nil {
+					e.StartPause(h, s.moments[i], &s.decisions[i])
+				}
 				continue
 			}
-			e := s.found[i]
 			if e == nil {
 				if h.Cost <= 0 {
 					continue
@@ -182,7 +185,7 @@ func (s *states) GiveBack(_ context.Context, hits []bucket.Hit, decisions []buck
 // state.
 func (s *states) removeEmpty() {
 	for _, e := range s.found {
-		if e != nil && e.Expires == 0 && s.index[e.key] == e {
+		if e != nil && e.KeptUntil() == 0 && s.index[e.key] == e {
 			s.remove(e)
 		}
 	}
@@ -218,7 +221,7 @@ func (s *states) sweep(n int) (removed int) {
 			s.hand = 0
 		}
 		e := s.items[s.hand]
-		if e.Expires > s.now || s.isInUse(e) {
+		if e.KeptUntil() > s.now || s.isInUse(e) {
 			s.hand++
 			continue
 		}
@@ -235,7 +238,7 @@ func (s *states) isInUse(e *state) bool {
 		}
 	}
 	// A state that was just inserted and not charged yet is the last.
-	return e.Expires == 0
+	return e.KeptUntil() == 0
 }
 
 func (s *states) remove(e *state) {

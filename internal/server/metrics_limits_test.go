@@ -177,6 +177,25 @@ func TestEnforcedShareIsCounted(t *testing.T) {
 	wantLimits(d, map[string]string{"user|n": fmt.Sprintf("denied %d (%d) shadowed %d (%d)", 100-passed, 100-passed, passed, passed)})
 }
 
+// Pauses that deny nobody are counted apart.
+func TestPausesAreCounted(t *testing.T) {
+	t.Parallel()
+	d := servertest.Start(t, `domain: api
+descriptors:
+- {key: login, rate_limit: {name: n, requests: 1, period: 1m, block_for: 10m}}
+- {key: tried, shadow_mode: true, rate_limit: {name: n, requests: 1, period: 1m, block_for: 10m}}
+`)
+	for _, user := range []string{"a", "b"} {
+		takes(d, "login="+user, "login="+user, "login="+user, "tried="+user, "tried="+user)
+	}
+	got := d.Metrics()
+	for _, labels := range []string{`limit="n",result="denied",rule="login"`, `limit="n",result="shadowed",rule="tried"`} {
+		if n := got[`ratelimitd_limit_pauses_total{domain="api",`+labels+`}`]; n != 2 {
+			t.Errorf("%s: %v pauses, want 2", labels, n)
+		}
+	}
+}
+
 // What was used before it was asked for is charged beyond the limit. With postpaid:
 // true the charge that goes beyond it is allowed, and those after it are over.
 func TestUseBeyondALimitIsOver(t *testing.T) {

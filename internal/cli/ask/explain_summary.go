@@ -46,6 +46,8 @@ func denialText(m *adminv1.ExplainResponse, cost int64) string {
 	switch {
 	case m.GetRetryUnknown():
 		return text + " has none left, and would allow it once a slot is released" + lapseText(l)
+	case l.GetPausedUntil() != nil && m.RetryAfter != nil:
+		return text + " has paused it for another " + timeText(m.GetRetryAfter())
 	case m.RetryAfter != nil:
 		return fmt.Sprintf("%s has %s left, and would allow it in %s", text, words.Thousands(int64(l.GetRemaining())), timeText(m.GetRetryAfter()))
 	case l.GetLimit().GetRequests() == 0:

@@ -49,6 +49,10 @@ descriptors {
     on_store_failure: "local" daemons: 3 share {text: "3 at once, then one every 20s"}
   }
   limits {
+    limit {name: "login" text: "5 requests a minute, and who goes over is blocked for 10m" requests: 5 period {seconds: 60} capacity: 5}
+    source: SOURCE_FILE key: "k5" retry_after {seconds: 540} reset_after {seconds: 540} paused_until {seconds: 1767269340}
+  }
+  limits {
     limit {text: "1 at once, then one every 30d" capacity: 1} source: SOURCE_FILE key: "k" shadow: true
     retry_after {seconds: 961200} reset_after {seconds: 961200}
   }
@@ -76,6 +80,10 @@ It would be denied: the limit without a name of user=x (denies always) never all
 │  │  ├─ allows: 7 of 20 left, full again in 1m 5s
 │  │  ├─ key rl{4}:d|tenant=acme, hash tag 4, on redis-1:6379
 │  │  └─ if the store fails: local, as one of 3: 3 at once, then one every 20s
+│  ├─ limit login: 5 requests a minute, and who goes over is blocked for 10m
+│  │  ├─ denies: 0 of 5 left, would allow this in 9m, full again in 9m
+│  │  ├─ paused until today 12:09, after going over 5 a minute
+│  │  └─ key k5
 │  ├─ limit: 1 at once, then one every 30d
 │  │  ├─ would deny, but is not in force for this subject: 0 of 1 left, would allow this in 11d 3h, full again in 11d 3h
 │  │  └─ key k
@@ -154,6 +162,7 @@ func TestSummaries(t *testing.T) {
 		"It would be denied: " + minute + " has none left, and would allow it once a slot is released, or in 58s if none is renewed.": denied("denied_by_limit: 0 retry_unknown: true",
 			limit+"free_at_latest {seconds: 58}}"),
 		"It would be denied: " + minute + " has none left, and would allow it once a slot is released.": denied("denied_by_limit: 0 retry_unknown: true", limit+"}"),
+		"It would be denied: " + minute + " has paused it for another 9m.":                              denied("denied_by_limit: 0 retry_after {seconds: 540}", limit+"retry_after {seconds: 540} paused_until {seconds: 1767269340}}"),
 		"It would be denied: tenant=acme is blocked for another 23h.": denied("retry_after {seconds: 82800}",
 			`verdict: VERDICT_BLOCKED assignments {} assignments {applies: true assignment {entries {key: "tenant" value: "acme"} blocked: true}}`),
 		"It would be denied: no rule is for user=x, and its domain denies what has none.": denied("", "verdict: VERDICT_UNMATCHED_DENIED"),

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -126,6 +127,35 @@ denied_by_limit: 0
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", prototext.Format(got), prototext.Format(want))
+	}
+}
+
+// A pause is shown with its end, by the daemon's clock, and looking does not start one.
+func TestExplainSaysUntilWhenAPauseLasts(t *testing.T) {
+	d := decider(t, "domain: d\ndescriptors: [{key: login, rate_limit: {requests: 1, period: 1m, block_for: 10m}}]\n")
+	a := apiOn(d)
+	a.Now = func() time.Time { return time.Unix(1_767_225_610, 0) }
+	until := func() *timestamppb.Timestamp {
+		t.Helper()
+		r, err := a.Explain(t.Context(), &adminv1.ExplainRequest{Take: take("d", "login=x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetDescriptors()[0].GetLimits()[0].GetPausedUntil()
+	}
+	for i, want := range []*timestamppb.Timestamp{nil, nil, {Seconds: 1_767_226_210}} {
+		if got := until(); !proto.Equal(got, want) {
+			t.Errorf("after %d takes: paused until %v, want %v", i, got, want)
+		}
+		c := d.NewCall()
+		c.Domain = "d"
+		c.Descriptors = append(c.Descriptors, decide.Descriptor{Entries: []bucket.Entry{{Key: "login", Value: "x"}}})
+		if err := c.Check(false); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Decide(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
