@@ -67,11 +67,20 @@ func TestDocumentedMetricsAreThoseShown(t *testing.T) {
 	}
 	shown := make(map[string]string)
 	startAuth(t, "nginx").exposed(shown)
+	limits := t.TempDir()
+	if err := os.CopyFS(limits, os.DirFS("../deploy/limits")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, limits, "pauses.yaml", "domain: pauses\ndescriptors: [{key: login, rate_limit: {requests: 1, period: 1d, burst: 1, block_for: 1h}}]\n")
 	collector := otlptest.Start(t).HTTP
-	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", "../deploy/limits", "--tracing-enabled", "--tracing-endpoint", collector,
+	redis := append(redisFlags("single", redistest.Single(t)), "--limits-path", limits, "--tracing-enabled", "--tracing-endpoint", collector,
 		"--decisions-path", filepath.Join(t.TempDir(), "decisions.jsonl"), "--decisions-otlp-endpoint", collector,
 		"--admin-tokens-file", write(t, t.TempDir(), "tokens.yaml", "[]\n"))
-	start(t, append(redis, "--metrics-names", "envoyproxy")...).exposed(shown)
+	d := start(t, append(redis, "--metrics-names", "envoyproxy")...)
+	for range 2 {
+		d.ask("pauses", 1, "login=x") // the second starts a pause
+	}
+	d.exposed(shown)
 	if !maps.Equal(told, shown) {
 		t.Errorf("docs/metrics.md tells of\n%v\ndaemons show\n%v", told, shown)
 	}

@@ -72,6 +72,59 @@ func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 	}
 }
 
+// However hard three daemons are hammered, a pause begins once, is not extended, and ends by
+// a reset. The two descriptors are on different hash tags of a cluster.
+func TestPausesOverThreeDaemons(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		mode  string
+		addrs func() []string
+	}{
+		{"single", func() []string { return []string{redistest.Single(t)} }},
+		{"cluster", func() []string { return redistest.Cluster(t) }},
+	} {
+		t.Run(tc.mode, func(t *testing.T) {
+			const limits = "domain: d\ndescriptors:\n- {key: address, rate_limit: {requests: 1000000, period: 365d}}\n" +
+				"- {key: login, rate_limit: {requests: 20, period: 365d, algorithm: sliding_window, block_for: 1h}}\n"
+			daemons := startAll(t, 3, steered(t, limits, redisFlags(tc.mode, tc.addrs()...)...)...)
+			for round := range 2 {
+				var admitted atomic.Int64
+				var wait sync.WaitGroup
+				for i := range 12 {
+					wait.Go(func() {
+						for n := range 20 {
+							two := request("d", 1, "login=k")
+							two.Descriptors = append(two.Descriptors, request("d", 1, fmt.Sprint("address=", n)).Descriptors...)
+							r, err := daemons[i%len(daemons)].client.ShouldRateLimit(t.Context(), two)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if ok(r) {
+								admitted.Add(1)
+							}
+						}
+					})
+				}
+				wait.Wait()
+				pauses := 0.0
+				for _, d := range daemons {
+					pauses += d.total("ratelimitd_limit_pauses_total", `result="denied"`)
+				}
+				if n := admitted.Load(); n != 20 || pauses != float64(round+1) {
+					t.Errorf("after %d resets %d of 20 were admitted and %v pauses began", round, n, pauses)
+				}
+				if out, _, _ := daemons[0].steer("", "explain", "--domain", "d", "login=k"); !strings.Contains(out, "paused until ") {
+					t.Errorf("explain says\n%s", out)
+				}
+				if _, stderr, code := daemons[0].steer("", "reset", "--domain", "d", "login=k", "--reason", "a new password"); code != 0 {
+					t.Fatal(stderr)
+				}
+			}
+		})
+	}
+}
+
 func TestLimitHoldsBehindSentinel(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

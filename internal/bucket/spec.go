@@ -131,7 +131,7 @@ func (s *Spec) checkBlockFor(bad func(field string, found any, allowed string, a
 	case hasHolders, s.Algorithm == LeakyBucket:
 		bad("block_for", s.BlockFor, "no block_for on a %s, only on token_bucket, gcra and windows", s.Algorithm)
 	case s.Postpaid != PostpaidNever:
-		bad("block_for", s.BlockFor, "no block_for beside postpaid %s, since a block would not stop what was used already", s.Postpaid)
+		bad("block_for", s.BlockFor, "no block_for beside postpaid %s, since a pause cannot stop what was used already", s.Postpaid)
 	case s.BlockFor < MinBlockFor || s.BlockFor > MaxBlockFor || s.BlockFor%MinPeriod != 0:
 		bad("block_for", s.BlockFor, "1s to 30d in whole milliseconds")
 	}

@@ -49,7 +49,7 @@ descriptors {
     on_store_failure: "local" daemons: 3 share {text: "3 at once, then one every 20s"}
   }
   limits {
-    limit {name: "login" text: "5 requests a minute, and who goes over is blocked for 10m" requests: 5 period {seconds: 60} capacity: 5}
+    limit {name: "login" text: "5 requests a minute, and who goes over is paused for 10m" requests: 5 period {seconds: 60} capacity: 5}
     source: SOURCE_FILE key: "k5" retry_after {seconds: 540} reset_after {seconds: 540} paused_until {seconds: 1767269340}
   }
   limits {
@@ -80,7 +80,7 @@ It would be denied: the limit without a name of user=x (denies always) never all
 │  │  ├─ allows: 7 of 20 left, full again in 1m 5s
 │  │  ├─ key rl{4}:d|tenant=acme, hash tag 4, on redis-1:6379
 │  │  └─ if the store fails: local, as one of 3: 3 at once, then one every 20s
-│  ├─ limit login: 5 requests a minute, and who goes over is blocked for 10m
+│  ├─ limit login: 5 requests a minute, and who goes over is paused for 10m
 │  │  ├─ denies: 0 of 5 left, would allow this in 9m, full again in 9m
 │  │  ├─ paused until today 12:09, after going over 5 a minute
 │  │  └─ key k5

@@ -263,7 +263,7 @@ func describeTaken(l *ratelimitv1.Limit) string {
 		}
 	}
 	if paused := l.GetPausedFor(); paused != nil {
-		s.WriteString("; blocked for " + timespan.Format(paused.AsDuration()))
+		s.WriteString("; paused for " + timespan.Format(paused.AsDuration()))
 	}
 	if held := l.GetHeldFor(); held != nil {
 		s.WriteString("; held for " + timespan.Format(held.AsDuration()))

@@ -157,7 +157,7 @@ func (p *reader) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool)
 	}
 	if v, ok := o.Field("block_for"); ok {
 		spec.BlockFor, _ = p.span(v, allowedBlockFor)
-		spec.Postpaid = bucket.PostpaidNever // a block must stop what it denies
+		spec.Postpaid = bucket.PostpaidNever // which a pause could not stop
 	}
 	if v, ok := o.Field("postpaid"); ok {
 		spec.Postpaid = p.postpaid(v)

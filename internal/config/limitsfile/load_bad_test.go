@@ -187,7 +187,7 @@ var badFiles = []struct {
 		"4:77: descriptors[0].rate_limit.block_for: found 1m0s; allowed: no block_for on a leaky_bucket, only on token_bucket, gcra and windows",
 	}},
 	{"block_for beside postpaid", limit("requests: 1, period: 1s, postpaid: true, block_for: 1m"), []string{
-		"4:68: descriptors[0].rate_limit.block_for: found 1m0s; allowed: no block_for beside postpaid true, since a block would not stop what was used already",
+		"4:68: descriptors[0].rate_limit.block_for: found 1m0s; allowed: no block_for beside postpaid true, since a pause cannot stop what was used already",
 	}},
 	{"block_for beside unlimited", limit("unlimited: true, block_for: 1m"), []string{
 		"4:33: descriptors[0].rate_limit.block_for: found block_for beside unlimited; allowed: either unlimited: true or numbers",

@@ -64,7 +64,7 @@ func Numbers(l *bucket.Limit) string {
 		text += ", charged afterwards"
 	}
 	if l.BlockFor != 0 {
-		text += ", and who goes over is blocked for " + timespan.Format(l.BlockFor)
+		text += ", and who goes over is paused for " + timespan.Format(l.BlockFor)
 	}
 	return text
 }

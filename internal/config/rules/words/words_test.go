@@ -48,7 +48,7 @@ func TestDescribeSaysALimitInWords(t *testing.T) {
 	for want, s := range map[string]bucket.Spec{
 		"20 in flight, each free after 1m of silence":                            {Algorithm: bucket.Concurrency, Requests: 20, Period: time.Minute},
 		"20 at once, then one every 6s":                                          {Algorithm: bucket.TokenBucket, Requests: 10, Period: time.Minute, Burst: 20},
-		"5 requests a minute, and who goes over is blocked for 10m":              {Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Minute, BlockFor: 10 * time.Minute},
+		"5 requests a minute, and who goes over is paused for 10m":               {Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Minute, BlockFor: 10 * time.Minute},
 		"1 at once, then one an hour":                                            {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour},
 		"10 at once, then 10 a second":                                           {Algorithm: bucket.LeakyBucket, Requests: 10, Period: time.Second},
 		"60 at once, then one a second":                                          {Algorithm: bucket.TokenBucket, Requests: 60, Period: time.Minute},
