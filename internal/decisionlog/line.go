@@ -148,7 +148,9 @@ type Limit struct {
 	// Remaining, RetryAfter and ResetAfter are those of bucket.Decision.
 	Remaining              int64
 	RetryAfter, ResetAfter time.Duration
-	Degraded               bool
+	// Paused is that of bucket.Decision.
+	Paused   time.Duration
+	Degraded bool
 	// Remembered is set on a denial that was answered from memory.
 	Remembered bool
 	// Numbers are set if they do not come from the limits files.

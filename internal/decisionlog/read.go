@@ -453,6 +453,8 @@ func (l *Limit) read(v *fastjson.Value) *LineError {
 			return span(&l.RetryAfter, v, -1)
 		case "reset_after_us":
 			return span(&l.ResetAfter, v, 0)
+		case "paused_us":
+			return span(&l.Paused, v, 0)
 		case "degraded":
 			return flag(&l.Degraded, v)
 		case "remembered":

@@ -166,6 +166,7 @@ func (w *writer) limit(l *Line, d *Limit) {
 	w.dst = strconv.AppendInt(append(w.dst, `,"remaining":`...), d.Remaining, 10)
 	w.number(`,"retry_after_us":`, micros(d.RetryAfter))
 	w.number(`,"reset_after_us":`, micros(d.ResetAfter))
+	w.number(`,"paused_us":`, micros(d.Paused))
 	w.flag(`,"degraded":true`, d.Degraded)
 	w.flag(`,"remembered":true`, d.Remembered)
 	w.flag(`,"retry_unknown":true`, d.RetryAfter == bucket.Unknown)

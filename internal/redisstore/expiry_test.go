@@ -71,6 +71,13 @@ func TestEveryKeyExpires(t *testing.T) {
 				if !a.IsBucket() {
 					check("a give-back of all", bucket.Decision{}, 0)
 				}
+				if postpaid == bucket.PostpaidNever && a != bucket.LeakyBucket {
+					blocking := newLimit(t, bucket.Spec{Algorithm: a, Requests: 3, Period: time.Minute, BlockFor: 2 * time.Hour})
+					take(t, s, hit(l, "b", -100))
+					take(t, s, hit(blocking, "c", 3))
+					check("a denial that starts a pause", take(t, s, hit(blocking, "c", 1))[0], 1)
+					check("a refund to full in a pause", take(t, s, hit(blocking, "c", -3))[0], 1)
+				}
 			}
 		})
 	}

@@ -224,7 +224,7 @@ func (s *scratch) decided(d *descriptor, q *Request, o *decide.Outcome) {
 		got := &o.Decisions[j]
 		s.limits = append(s.limits, decisionlog.Limit{
 			Name: o.LimitName(j), Result: q.LimitResult(o, j).String(), At: got.At, Seq: got.Seq,
-			Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter,
+			Remaining: got.Remaining, RetryAfter: got.RetryAfter, ResetAfter: got.ResetAfter, Paused: got.Paused,
 			Degraded: got.Degraded, Remembered: got.RememberedAt != 0, Renewed: got.Renewal != bucket.NotRenewed,
 		})
 		if h := &o.Hits[j]; h.Holder != "" && h.Cost < 0 {
