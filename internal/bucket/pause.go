@@ -39,15 +39,15 @@ func (l *Limit) dropPause(s *State) {
 	}
 }
 
-// StartsPause reports whether a hit that by itself got d starts a pause, unless none was
-// charged since the last one: if it takes, and is denied by what was charged, not by a
-// pause, nor because its cost can never pass.
+// StartsPause reports whether a hit that by itself got d starts a pause, if a cost was
+// charged since the last one. It does if it takes, and is denied for what was charged: not
+// by a pause, and not because its cost exceeds the capacity.
 func (h *Hit) StartsPause(d *Decision) bool {
 	return h.Limit.BlockFor > 0 && h.Cost > 0 && d.RetryAfter > 0 && d.Paused == 0
 }
 
-// StartPause starts a pause at clock if the hit, which by itself got d, starts one. Then d
-// says what the pause does.
+// StartPause starts a pause at clock if the hit, which by itself got d, starts one, and
+// makes d say what the pause does.
 func (s *State) StartPause(h *Hit, clock int64, d *Decision) {
 	if !h.StartsPause(d) || s.Pause != (Pause{}) {
 		return
