@@ -25,7 +25,7 @@ func TestLinesLookAsTheSchemaSays(t *testing.T) {
 				Entries: []bucket.Entry{{Key: "tenant", Value: "acme"}, {Key: "path", Value: "/x"}}, Rule: "tenant / path=/x", Plan: "pro",
 				Unlimited: true, Cost: 1, Reports: true, Doubtful: true, Result: decisionlog.Denied, Refusal: "blocked",
 				Limits: []decisionlog.Limit{{
-					Name: "second", Result: "denied", At: at + 1, Seq: 3, RetryAfter: 120 * time.Millisecond, ResetAfter: 500 * time.Millisecond,
+					Name: "second", Result: "denied", At: at + 1, Seq: 3, RetryAfter: 120 * time.Millisecond, ResetAfter: 500 * time.Millisecond, Paused: 120 * time.Millisecond,
 					Degraded: true, Remembered: true,
 					Numbers: &decisionlog.Numbers{Algorithm: "token_bucket", Requests: 5, Period: time.Second, Burst: 5, Assigned: true},
 				}, {Name: "month", Result: "allowed", At: at, Seq: 7, Remaining: 3, RetryAfter: bucket.Never}},
@@ -33,7 +33,7 @@ func TestLinesLookAsTheSchemaSays(t *testing.T) {
 		}, `{"v":1,"time":"2026-11-23T00:00:00.000001Z","seq":7,"api":"grpc","limits":"00112233445566aa","domain":"api","result":"denied",` +
 			`"code":"Unavailable","degraded":true,"trace_id":"0af7651916cd43dd8448eb211c80319c","descriptors":[{"entries":[["tenant","acme"],["path","/x"]],` +
 			`"rule":"tenant / path=/x","plan":"pro","unlimited":true,"cost":1,"reports":true,"doubtful":true,"result":"denied","refusal":"blocked","limits":[` +
-			`{"name":"second","result":"denied","at":1795392000000002,"seq":3,"remaining":0,"retry_after_us":120000,"reset_after_us":500000,` +
+			`{"name":"second","result":"denied","at":1795392000000002,"seq":3,"remaining":0,"retry_after_us":120000,"reset_after_us":500000,"paused_us":120000,` +
 			`"degraded":true,"remembered":true,"numbers":{"algorithm":"token_bucket","requests":5,"period_us":1000000,"burst":5,"assigned":true}},` +
 			`{"name":"month","result":"allowed","remaining":3,"retry_after_us":-1}]}]}`},
 		{decisionlog.Line{Kind: decisionlog.Loaded, At: at, Limits: "00112233445566aa", Files: []decisionlog.File{{Name: "api.yaml", Text: "domain: api\n"}, {}},

@@ -128,11 +128,7 @@ func (d *differ) limit(path string, before, after *bucket.Limit) {
 		d.add(path, Changed, "%s instead of %s", named(after.Name, "postpaid "+after.Postpaid.String()), before.Postpaid)
 	}
 	if before.BlockFor != after.BlockFor {
-		kind := Looser
-		if after.BlockFor > before.BlockFor {
-			kind = Stricter
-		}
-		d.add(path, kind, "%s instead of %s", named(after.Name, blockText(after)), blockText(before))
+		d.add(path, ifElse(after.BlockFor > before.BlockFor, Stricter, Looser), "%s instead of %s", named(after.Name, blockText(after)), blockText(before))
 	}
 	if before.Unenforced != after.Unenforced {
 		kind := Looser
