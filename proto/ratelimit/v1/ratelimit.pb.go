@@ -236,7 +236,12 @@ type TakeRequest struct {
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	// How long it can be settled, 1 us to 24 h, and no longer than api.max_settle_within;
 	// 1 h if absent. Then the cost stands.
-	SettleWithin  *durationpb.Duration `protobuf:"bytes,4,opt,name=settle_within,json=settleWithin,proto3" json:"settle_within,omitempty"`
+	SettleWithin *durationpb.Duration `protobuf:"bytes,4,opt,name=settle_within,json=settleWithin,proto3" json:"settle_within,omitempty"`
+	// How many units of each descriptor the caller would have, its cost among them, where
+	// the limits have a lease: it may use what it does not need now within good_for,
+	// without asking. If there are not so many, the cost alone is taken. It is ignored
+	// unless all costs are equal and above 0, and beside an id or numbers.
+	Lease         uint64 `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -297,6 +302,13 @@ func (x *TakeRequest) GetSettleWithin() *durationpb.Duration {
 		return x.SettleWithin
 	}
 	return nil
+}
+
+func (x *TakeRequest) GetLease() uint64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
 }
 
 // Descriptor is a list of entries, which a rule of the limits files matches.
@@ -502,7 +514,14 @@ type TakeResponse struct {
 	Degraded bool `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// Whether the request may be allowed later, at an unknown time: when a slot of a
 	// limit of requests in flight is released. Then there is no retry_after.
-	RetryUnknown  bool `protobuf:"varint,6,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
+	RetryUnknown bool `protobuf:"varint,6,opt,name=retry_unknown,json=retryUnknown,proto3" json:"retry_unknown,omitempty"`
+	// How many units of each descriptor were taken, its cost among them, if that is more
+	// than the cost. What is left can be given back: by the take with that cost.
+	Granted uint64 `protobuf:"varint,7,opt,name=granted,proto3" json:"granted,omitempty"`
+	// For how long after it sent the request the caller may use what was granted, or may
+	// deny by itself what costs as much or more. Absent if the request cannot be leased;
+	// present on other answers too, so that a caller knows that it may ask for a lease.
+	GoodFor       *durationpb.Duration `protobuf:"bytes,8,opt,name=good_for,json=goodFor,proto3" json:"good_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +596,20 @@ func (x *TakeResponse) GetRetryUnknown() bool {
 		return x.RetryUnknown
 	}
 	return false
+}
+
+func (x *TakeResponse) GetGranted() uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *TakeResponse) GetGoodFor() *durationpb.Duration {
+	if x != nil {
+		return x.GoodFor
+	}
+	return nil
 }
 
 // Limit is the state of one limit after a take.
@@ -1894,12 +1927,13 @@ var File_ratelimit_v1_ratelimit_proto protoreflect.FileDescriptor
 
 const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\n" +
-	"\x1cratelimit/v1/ratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\x01\n" +
+	"\x1cratelimit/v1/ratelimit.proto\x12\fratelimit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x01\n" +
 	"\vTakeRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.ratelimit.v1.DescriptorR\vdescriptors\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12>\n" +
-	"\rsettle_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fsettleWithin\"\x8e\x01\n" +
+	"\rsettle_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fsettleWithin\x12\x14\n" +
+	"\x05lease\x18\x05 \x01(\x04R\x05lease\"\x8e\x01\n" +
 	"\n" +
 	"Descriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.ratelimit.v1.EntryR\aentries\x12\x17\n" +
@@ -1912,7 +1946,7 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\aNumbers\x12\x1a\n" +
 	"\brequests\x18\x01 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\x82\x02\n" +
+	"\x05burst\x18\x03 \x01(\x04R\x05burst\"\xd2\x02\n" +
 	"\fTakeResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12+\n" +
 	"\x06limits\x18\x02 \x03(\v2\x13.ratelimit.v1.LimitR\x06limits\x12 \n" +
@@ -1920,7 +1954,9 @@ const file_ratelimit_v1_ratelimit_proto_rawDesc = "" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x1a\n" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12#\n" +
-	"\rretry_unknown\x18\x06 \x01(\bR\fretryUnknownB\f\n" +
+	"\rretry_unknown\x18\x06 \x01(\bR\fretryUnknown\x12\x18\n" +
+	"\agranted\x18\a \x01(\x04R\agranted\x124\n" +
+	"\bgood_for\x18\b \x01(\v2\x19.google.protobuf.DurationR\agoodForB\f\n" +
 	"\n" +
 	"_denied_by\"\xd6\x06\n" +
 	"\x05Limit\x12)\n" +
@@ -2097,53 +2133,54 @@ var file_ratelimit_v1_ratelimit_proto_depIdxs = []int32{
 	26, // 4: ratelimit.v1.Numbers.period:type_name -> google.protobuf.Duration
 	8,  // 5: ratelimit.v1.TakeResponse.limits:type_name -> ratelimit.v1.Limit
 	26, // 6: ratelimit.v1.TakeResponse.retry_after:type_name -> google.protobuf.Duration
-	1,  // 7: ratelimit.v1.Limit.algorithm:type_name -> ratelimit.v1.Algorithm
-	26, // 8: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
-	26, // 9: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
-	26, // 10: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
-	26, // 11: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
-	26, // 12: ratelimit.v1.Limit.free_at_latest:type_name -> google.protobuf.Duration
-	26, // 13: ratelimit.v1.Limit.held_for:type_name -> google.protobuf.Duration
-	27, // 14: ratelimit.v1.Limit.reset_at:type_name -> google.protobuf.Timestamp
-	9,  // 15: ratelimit.v1.Limit.calendar:type_name -> ratelimit.v1.Calendar
-	26, // 16: ratelimit.v1.Limit.paused_for:type_name -> google.protobuf.Duration
-	0,  // 17: ratelimit.v1.Calendar.unit:type_name -> ratelimit.v1.CalendarUnit
-	3,  // 18: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
-	12, // 19: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
-	7,  // 20: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
-	13, // 21: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
-	17, // 22: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
-	20, // 23: ratelimit.v1.TakeResult.released:type_name -> ratelimit.v1.ReleaseResponse
-	3,  // 24: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
-	4,  // 25: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	18, // 26: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
-	1,  // 27: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
-	26, // 28: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
-	4,  // 29: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
-	21, // 30: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
-	2,  // 31: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
-	23, // 32: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
-	3,  // 33: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
-	16, // 34: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
-	25, // 35: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
-	12, // 36: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
-	3,  // 37: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
-	10, // 38: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
-	14, // 39: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
-	16, // 40: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
-	19, // 41: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
-	22, // 42: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
-	7,  // 43: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
-	11, // 44: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
-	15, // 45: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
-	17, // 46: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
-	20, // 47: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
-	24, // 48: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
-	43, // [43:49] is the sub-list for method output_type
-	37, // [37:43] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	26, // 7: ratelimit.v1.TakeResponse.good_for:type_name -> google.protobuf.Duration
+	1,  // 8: ratelimit.v1.Limit.algorithm:type_name -> ratelimit.v1.Algorithm
+	26, // 9: ratelimit.v1.Limit.period:type_name -> google.protobuf.Duration
+	26, // 10: ratelimit.v1.Limit.retry_after:type_name -> google.protobuf.Duration
+	26, // 11: ratelimit.v1.Limit.reset_after:type_name -> google.protobuf.Duration
+	26, // 12: ratelimit.v1.Limit.wait:type_name -> google.protobuf.Duration
+	26, // 13: ratelimit.v1.Limit.free_at_latest:type_name -> google.protobuf.Duration
+	26, // 14: ratelimit.v1.Limit.held_for:type_name -> google.protobuf.Duration
+	27, // 15: ratelimit.v1.Limit.reset_at:type_name -> google.protobuf.Timestamp
+	9,  // 16: ratelimit.v1.Limit.calendar:type_name -> ratelimit.v1.Calendar
+	26, // 17: ratelimit.v1.Limit.paused_for:type_name -> google.protobuf.Duration
+	0,  // 18: ratelimit.v1.Calendar.unit:type_name -> ratelimit.v1.CalendarUnit
+	3,  // 19: ratelimit.v1.TakeManyRequest.takes:type_name -> ratelimit.v1.TakeRequest
+	12, // 20: ratelimit.v1.TakeManyResponse.results:type_name -> ratelimit.v1.TakeResult
+	7,  // 21: ratelimit.v1.TakeResult.response:type_name -> ratelimit.v1.TakeResponse
+	13, // 22: ratelimit.v1.TakeResult.error:type_name -> ratelimit.v1.Error
+	17, // 23: ratelimit.v1.TakeResult.settled:type_name -> ratelimit.v1.SettleResponse
+	20, // 24: ratelimit.v1.TakeResult.released:type_name -> ratelimit.v1.ReleaseResponse
+	3,  // 25: ratelimit.v1.GiveBackRequest.take:type_name -> ratelimit.v1.TakeRequest
+	4,  // 26: ratelimit.v1.SettleRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	18, // 27: ratelimit.v1.SettleResponse.limits:type_name -> ratelimit.v1.SettledLimit
+	1,  // 28: ratelimit.v1.SettledLimit.algorithm:type_name -> ratelimit.v1.Algorithm
+	26, // 29: ratelimit.v1.SettledLimit.reset_after:type_name -> google.protobuf.Duration
+	4,  // 30: ratelimit.v1.ReleaseRequest.descriptors:type_name -> ratelimit.v1.Descriptor
+	21, // 31: ratelimit.v1.ReleaseResponse.limits:type_name -> ratelimit.v1.ReleasedLimit
+	2,  // 32: ratelimit.v1.ReleasedLimit.released:type_name -> ratelimit.v1.Released
+	23, // 33: ratelimit.v1.TakeStreamRequest.takes:type_name -> ratelimit.v1.NumberedTake
+	3,  // 34: ratelimit.v1.NumberedTake.take:type_name -> ratelimit.v1.TakeRequest
+	16, // 35: ratelimit.v1.NumberedTake.settle:type_name -> ratelimit.v1.SettleRequest
+	25, // 36: ratelimit.v1.TakeStreamResponse.results:type_name -> ratelimit.v1.NumberedResult
+	12, // 37: ratelimit.v1.NumberedResult.result:type_name -> ratelimit.v1.TakeResult
+	3,  // 38: ratelimit.v1.RateLimitService.Take:input_type -> ratelimit.v1.TakeRequest
+	10, // 39: ratelimit.v1.RateLimitService.TakeMany:input_type -> ratelimit.v1.TakeManyRequest
+	14, // 40: ratelimit.v1.RateLimitService.GiveBack:input_type -> ratelimit.v1.GiveBackRequest
+	16, // 41: ratelimit.v1.RateLimitService.Settle:input_type -> ratelimit.v1.SettleRequest
+	19, // 42: ratelimit.v1.RateLimitService.Release:input_type -> ratelimit.v1.ReleaseRequest
+	22, // 43: ratelimit.v1.RateLimitService.TakeStream:input_type -> ratelimit.v1.TakeStreamRequest
+	7,  // 44: ratelimit.v1.RateLimitService.Take:output_type -> ratelimit.v1.TakeResponse
+	11, // 45: ratelimit.v1.RateLimitService.TakeMany:output_type -> ratelimit.v1.TakeManyResponse
+	15, // 46: ratelimit.v1.RateLimitService.GiveBack:output_type -> ratelimit.v1.GiveBackResponse
+	17, // 47: ratelimit.v1.RateLimitService.Settle:output_type -> ratelimit.v1.SettleResponse
+	20, // 48: ratelimit.v1.RateLimitService.Release:output_type -> ratelimit.v1.ReleaseResponse
+	24, // 49: ratelimit.v1.RateLimitService.TakeStream:output_type -> ratelimit.v1.TakeStreamResponse
+	44, // [44:50] is the sub-list for method output_type
+	38, // [38:44] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_v1_ratelimit_proto_init() }
