@@ -37,6 +37,10 @@ type Spec struct {
 	BlockFor time.Duration
 	// OnStoreFailure says what decides when the store does not.
 	OnStoreFailure FailureMode
+	// Lease is for how long a caller may use what it was granted, without asking: 0, or
+	// MinPeriod to MaxLease in whole milliseconds, and at most a tenth of the time in which
+	// a burst refills, or of a window.
+	Lease time.Duration
 	// Unenforced is the share of the subjects for whom the limit counts and denies
 	// nothing, in hundredths of a percent: 0 to AllSubjects.
 	Unenforced int64
@@ -58,8 +62,12 @@ type Limit struct {
 	// A token of a bucket is divided into Unit units, of which Rate drain per
 	// quantum: Unit / Rate = Period / Requests, in lowest terms.
 	Unit, Rate int64
-	// full is Capacity in units; at most maxLevel.
+	// full is the most debt that a bucket may have, in units: Capacity, and Leeway; at
+	// most maxLevel.
 	full int64
+	// Leeway is what a Lease costs: how much drains from a bucket meanwhile, in units, or
+	// its microseconds for a sliding window or log. See lease.go.
+	Leeway int64
 	// MaxDebt in units bounds the debt of a bucket that is charged beyond its
 	// capacity; at least full.
 	MaxDebt int64
@@ -213,6 +221,9 @@ func (l *Limit) hashNumbers() uint64 {
 	_, _ = h.Write(b[:]) // never fails
 	if l.calendar != nil {
 		_, _ = io.WriteString(h, l.Calendar.String())
+	}
+	if l.Leeway != 0 {
+		_, _ = fmt.Fprint(h, " leeway ", l.Leeway)
 	}
 	return h.Sum64()
 }

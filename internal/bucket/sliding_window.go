@@ -29,6 +29,7 @@ func slidingWindow() algorithm {
 			l.SubWindows = DefaultSubWindows
 		}
 		l.SlotMicros = ceilDiv(l.PeriodMicros, l.SubWindows)
+		l.Leeway = l.Lease.Microseconds()
 		return nil
 	}
 	return a
@@ -40,6 +41,7 @@ func slidingLog() algorithm {
 		whyMaxRequests: " for a sliding_log, which keeps a stamp per request; a sliding_window takes more",
 		derive: func(l *Limit) error {
 			l.SlotMicros = 1
+			l.Leeway = l.Lease.Microseconds()
 			return nil
 		},
 		decide:   (*Limit).decideSliding,
@@ -113,12 +115,15 @@ func (l *Limit) chargeSliding(s *State, clock int64, demand Demand) (wrote bool)
 		return true
 	}
 	cost = min(maxLevel-count, cost)
-	n := len(s.Spans)
-	if n > 0 && (now < s.Spans[n-1].First+l.SlotMicros || n >= maxSpans || cost == 0) {
-		s.Spans[n-1].Last = now
+	n, used := len(s.Spans), now+l.Leeway
+	if n > 0 { // its lease may have been longer
+		used = max(used, s.Spans[n-1].Last)
+	}
+	if n > 0 && (used < s.Spans[n-1].First+l.SlotMicros || n >= maxSpans || cost == 0) {
+		s.Spans[n-1].Last = used
 		s.Spans[n-1].Count += cost
 	} else {
-		s.Spans = append(s.Spans, Span{First: now, Last: now, Count: cost})
+		s.Spans = append(s.Spans, Span{First: used, Last: used, Count: cost})
 	}
 	l.writeSliding(s, now, count+cost)
 	return true
@@ -143,8 +148,9 @@ func (l *Limit) refundSliding(s *State, now, count, n int64) {
 // counts.
 func (l *Limit) giveBackSliding(s *State, clock int64, demand Demand, took Portion, _ []Portion) {
 	oldest, count, now := l.alive(s, clock)
+	used := took.At + l.Leeway
 	for i := oldest; i < len(s.Spans); i++ {
-		if took.At < s.Spans[i].First || took.At > s.Spans[i].Last {
+		if used < s.Spans[i].First || used > s.Spans[i].Last {
 			continue
 		}
 		n := min(demand.Cost, s.Spans[i].Count)
@@ -169,10 +175,11 @@ func (l *Limit) writeSliding(s *State, now, count int64) {
 }
 
 func (l *Limit) mendSliding(s *State, clock, _ int64) bool {
-	s.Expires -= max(0, s.Spans[len(s.Spans)-1].Last-clock)
+	used := clock + l.Leeway
+	s.Expires -= max(0, s.Spans[len(s.Spans)-1].Last-used)
 	for i := range s.Spans {
 		span := &s.Spans[i]
-		span.First, span.Last = min(span.First, clock), min(span.Last, clock)
+		span.First, span.Last = min(span.First, used), min(span.Last, used)
 	}
 	s.Last = clock
 	return true

@@ -24,6 +24,8 @@ const (
 	// MinBlockFor and MaxBlockFor bound BlockFor, which is in whole milliseconds.
 	MinBlockFor = time.Second
 	MaxBlockFor = 30 * 24 * time.Hour
+	// MaxLease is the longest lease.
+	MaxLease = time.Second
 	// DefaultSubWindows is the resolution of a sliding_window whose Spec has 0.
 	DefaultSubWindows = 10
 
@@ -113,6 +115,7 @@ func (s *Spec) check() error {
 	if s.BlockFor != 0 {
 		s.checkBlockFor(bad, of.hasHolders)
 	}
+	s.checkLease(bad)
 	if s.Unenforced < 0 || s.Unenforced > AllSubjects {
 		bad("enforce", fmt.Sprintf("%d of %d subjects unenforced", s.Unenforced, AllSubjects), "0%% to 100%%")
 	}

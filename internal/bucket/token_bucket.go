@@ -30,7 +30,7 @@ func tokenBucket(name string) algorithm {
 			debt, _ := l.debt(s, clock)
 			return debt
 		},
-		remaining: func(l *Limit, s *State) int64 { return max(0, l.full-s.Level) / l.Unit },
+		remaining: func(l *Limit, s *State) int64 { return l.room(s.Level) },
 		mend:      (*Limit).mendBucket,
 		numbers:   func(l *Limit) [4]int64 { return [4]int64{l.Quantum, l.Unit, l.Rate, l.MaxDebt} },
 	}
@@ -75,7 +75,7 @@ func (l *Limit) deriveUnits(hasBurst bool) error {
 		if ticks := maxDrain / q; ticks <= maxLevel/rate {
 			l.MaxDebt = ticks * rate
 		}
-		return nil
+		return l.leaseBucket()
 	}
 	return l.inexact(hasBurst)
 }
@@ -139,12 +139,15 @@ func (l *Limit) drained(now, debt int64) int64 {
 	return (now + ceilDiv(debt, l.Rate)) * l.Quantum
 }
 
+// room returns how many tokens a bucket with this debt has.
+func (l *Limit) room(debt int64) int64 { return max(0, l.full-max(debt, l.Leeway)) / l.Unit }
+
 func (l *Limit) decideBucket(s *State, clock int64, demand Demand) Decision {
 	cost := demand.Cost
 	debt, now := l.debt(s, clock)
 	d := Decision{
 		At:        now * l.Quantum,
-		Remaining: max(0, l.full-debt) / l.Unit,
+		Remaining: l.room(debt),
 	}
 	if debt > 0 {
 		d.ResetAfter = until(clock, l.drained(now, debt), s.Expires)
@@ -158,7 +161,7 @@ func (l *Limit) decideBucket(s *State, clock int64, demand Demand) Decision {
 	claim := l.claim(cost)
 	if claim > l.Capacity {
 		d.RetryAfter = Never
-	} else if over := debt + claim*l.Unit - l.full; over > 0 {
+	} else if over := max(debt, l.Leeway) + claim*l.Unit - l.full; over > 0 {
 		d.RetryAfter = until(clock, l.drained(now, over), s.Expires)
 	}
 	return d
@@ -169,6 +172,7 @@ func (l *Limit) chargeBucket(s *State, clock int64, demand Demand) (wrote bool) 
 	debt, now := l.debt(s, clock)
 	switch {
 	case cost > 0:
+		debt = max(debt, l.Leeway)
 		debt += min(l.MaxDebt-debt, l.units(cost))
 	case debt == 0:
 		return false

@@ -78,7 +78,11 @@ func appendLimit(dst []byte, l *bucket.Limit) []byte {
 	if l.Requests == 0 && !l.Algorithm.HasHolders() {
 		algorithm = 0
 	}
-	dst = appendNumbers(dst, algorithm, int64(l.Charging()), l.Capacity)
+	charging := int64(l.Charging())
+	if l.Leeway > 0 { // then it is ChargesAdmitted
+		charging = -l.Leeway
+	}
+	dst = appendNumbers(dst, algorithm, charging, l.Capacity)
 	numbers := l.Numbers()
 	return appendNumbers(appendNumbers(dst, numbers[:]...), blockOf(l))
 }

@@ -1,8 +1,10 @@
 -- The main part: reads the input, decides each request in turn, writes what changed.
 --
 -- A limit is algorithm, charging, capacity, the four of Limit.Numbers in Go, and how long it
--- blocks, in microseconds; with requests of 0 its algorithm is 0, except for a concurrency. With a calendar its algorithm
--- is CALENDAR, and after the capacity come the three of Limit.Borders and a 0.
+-- blocks, in microseconds; with requests of 0 its algorithm is 0, except for a concurrency.
+-- With a calendar its algorithm is CALENDAR, and after the capacity come the three of
+-- Limit.Borders and Calendar.Moved. In place of charging stands minus Limit.Leeway if that
+-- is above 0.
 -- A request is a group of hits that was requested count times. It is: mode (check, take,
 -- give back or take by role), count, its number of hits, at least one, and for each hit
 -- the index of its key, the index of its limit and its cost. A give-back has a count of
@@ -47,7 +49,9 @@ end
 
 local function new_limit(start)
   local algorithm, charging, capacity, a, b, c, d, block = unpack_doubles('<dddddddd', ARGV[2], start)
-  local decide, charge, give_back, unit, releases = makers[algorithm](charging, capacity, a, b, c, d)
+  local leeway = 0
+  if charging < 0 then leeway, charging = -charging, CHARGES_ADMITTED end
+  local decide, charge, give_back, unit, releases = makers[algorithm](charging, capacity, a, b, c, d, leeway)
   -- The sign of the costs that are charged whatever their request gets, or 0.
   local anyway = releases and -1 or charging ~= CHARGES_ADMITTED and 1 or 0
   local limit = {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit or 1}

@@ -5,16 +5,18 @@
 -- looks at every span that charging needs, and returns nothing when one cannot be read.
 -- rest is the byte of the value at which the oldest span that still counts begins.
 
-makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
+makers[SLIDING_WINDOW] = function(charging, capacity, period, slot, _, _, leeway)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
   local HEAD, SPAN = 24, 24 -- bytes
   local MAX_SPANS = 1000
+  local MAX_LEASE = 1000000
 
   -- Returns first, last and count of the span at this byte; nothing if it cannot be
-  -- read. No span ends after written, the moment of the state's last write.
+  -- read. No span ends later than a lease after written, the moment of the state's last
+  -- write.
   local function span(value, start, written)
     local first, last, count = unpack_doubles('<ddd', value, start)
-    if first >= 0 and first <= last and last <= written and count >= 0 and count <= MAX_LEVEL then
+    if first >= 0 and first <= last and last <= written + MAX_LEASE and count >= 0 and count <= MAX_LEVEL then
       return first, last, count
     end
   end
@@ -60,10 +62,11 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
   local function mend(value, expires, written, count)
     if not is_sum(value, HEAD + 1, written, count) then return end
     local spans, ahead = {}, 0 -- by how much the newest span is
+    local used = clock + leeway
     for start = HEAD + 1, #value, SPAN do
       local first, last, n = unpack_doubles('<ddd', value, start)
-      ahead = last > clock and last - clock or 0
-      spans[#spans + 1] = pack('<ddd', first < clock and first or clock, last - ahead, n)
+      ahead = last > used and last - used or 0
+      spans[#spans + 1] = pack('<ddd', first < used and first or used, last - ahead, n)
     end
     expires = expires - ahead
     return pack('<ddd', clock, expires, count) .. table.concat(spans), expires
@@ -145,25 +148,27 @@ makers[SLIDING_WINDOW] = function(charging, capacity, period, slot)
       return refund(-cost, count, now, value, oldest)
     end
     if cost > MAX_LEVEL - count then cost = MAX_LEVEL - count end
-    local size = value and #value + 1 - oldest or 0
+    local size, used = value and #value + 1 - oldest or 0, now + leeway
     if size > 0 then
-      local first, _, n = unpack_doubles('<ddd', value, #value - SPAN + 1)
-      if now < first + slot or size >= MAX_SPANS * SPAN or cost == 0 then
-        local spans = value:sub(oldest, -SPAN - 1) .. pack('<ddd', first, now, n + cost)
-        return write(now, count + cost, spans, now)
+      local first, last, n = unpack_doubles('<ddd', value, #value - SPAN + 1)
+      if last > used then used = last end -- its lease was longer
+      if used < first + slot or size >= MAX_SPANS * SPAN or cost == 0 then
+        local spans = value:sub(oldest, -SPAN - 1) .. pack('<ddd', first, used, n + cost)
+        return write(now, count + cost, spans, used)
       end
     end
-    local spans = pack('<ddd', now, now, cost)
+    local spans = pack('<ddd', used, used, cost)
     if size > 0 then spans = value:sub(oldest) .. spans end
-    return write(now, count + cost, spans, now)
+    return write(now, count + cost, spans, used)
   end
 
   -- Takes cost from the span that the hit at that moment went into.
   local function give_back(cost, count, now, value, oldest, taken)
     if value and #value % SPAN ~= 0 then value = split_pause(value) end
+    local used = taken + leeway
     for i = oldest, value and #value or 0, SPAN do
       local first, last, n = unpack_doubles('<ddd', value, i)
-      if taken >= first and taken <= last then
+      if used >= first and used <= last then
         local given = cost < n and cost or n
         local left = given < n and pack('<ddd', first, last, n - given) or ''
         local spans = value:sub(oldest, i - 1) .. left .. value:sub(i + SPAN)

@@ -30,7 +30,7 @@
 -- State in Go. No value means that there is nothing to remember.
 --
 -- makers has a function for each algorithm, and for fixed_window with a calendar. From
--- charging, capacity and the numbers of a limit it makes the three steps of step.go. It
+-- charging, capacity, the numbers of a limit and its leeway it makes the three steps of step.go. It
 -- also returns how many units of a level are a cost of 1, if not one, and whether hits
 -- name holders, so that a negative cost is charged whatever its request gets. States go
 -- in and out packed. HOLDERS in place of a value means a sorted set that a step has

@@ -1,13 +1,20 @@
 -- token_bucket, gcra and leaky_bucket; the twin of token_bucket.go.
 
-local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max_debt)
+local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max_debt, leeway)
   local least = charging == CHARGES_REPORTED and 0 or 1 -- claim
-  local full = capacity * unit
+  local full = capacity * unit + leeway
 
   local function units(tokens)
     local n = tokens * unit
     if n > max_debt then return max_debt end
     return n
+  end
+
+  -- Returns how many tokens there are beside a debt.
+  local function room(debt)
+    local free = full - (debt > leeway and debt or leeway)
+    if free < 0 then return 0 end
+    return (free - free % unit) / unit
   end
 
   -- Returns the moment when a debt at the moment at has drained.
@@ -48,9 +55,7 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
         if debt < 0 then debt = 0 end
       end
     end
-    local free, retry, reset, wait = full - debt, 0, 0, 0
-    if free < 0 then free = 0 end
-    local remaining = (free - free % unit) / unit
+    local retry, reset, wait = 0, 0, 0
     if debt > 0 then
       reset = drained(at, debt)
       if reset > expires then reset = expires end
@@ -62,7 +67,7 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
       if claim > capacity then
         retry = NEVER
       else
-        local over = debt + claim * unit - full
+        local over = (debt > leeway and debt or leeway) + claim * unit - full
         if over > 0 then
           retry = drained(at, over)
           if retry > expires then retry = expires end
@@ -70,19 +75,18 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
         end
       end
     end
-    return remaining, retry, reset, wait, at, debt
+    return room(debt), retry, reset, wait, at, debt
   end
 
   local function write(at, debt)
     if debt == 0 then return false, clock, capacity end
-    local expires, free = drained(at, debt), full - debt
-    if free < 0 then free = 0 end
-    return pack('<dddd', at, expires, debt, unit), expires, (free - free % unit) / unit
+    local expires = drained(at, debt)
+    return pack('<dddd', at, expires, debt, unit), expires, room(debt)
   end
 
   local function charge(cost, debt, at)
     if cost > 0 then
-      debt = debt + units(cost)
+      debt = (debt > leeway and debt or leeway) + units(cost)
       if debt > max_debt then debt = max_debt end
     elseif debt == 0 then
       return
