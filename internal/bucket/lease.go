@@ -56,7 +56,8 @@ func (l *Limit) leaseBucket() error {
 	if l.Lease == 0 {
 		return nil
 	}
-	l.Leeway = ceilDiv(l.Lease.Microseconds(), l.Quantum) * l.Rate
+	ticks := ceilDiv(l.Lease.Microseconds(), l.Quantum)
+	l.Leeway, l.spare = ticks*l.Rate, ticks*l.Quantum
 	l.Capacity -= ceilDiv(l.Leeway, l.Unit)
 	if l.Capacity < 1 {
 		return &SpecError{Field: "lease", Found: l.Lease.String(), Allowed: "no lease here, since nothing would remain of the burst"}

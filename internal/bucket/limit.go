@@ -68,6 +68,8 @@ type Limit struct {
 	// Leeway is what a Lease costs: how much drains from a bucket meanwhile, in units, or
 	// its microseconds for a sliding window or log. See lease.go.
 	Leeway int64
+	// spare is how long a bucket that is full to its Leeway drains, in microseconds.
+	spare int64
 	// MaxDebt in units bounds the debt of a bucket that is charged beyond its
 	// capacity; at least full.
 	MaxDebt int64

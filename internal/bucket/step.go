@@ -81,13 +81,13 @@ func (l *Limit) charge(s *State, clock int64, demand Demand) (wrote bool) {
 // written returns what remains by a state that was just written, and how long
 // until all of the capacity does.
 func (l *Limit) written(s *State, clock int64) (remaining int64, reset time.Duration) {
-	if s.Expires == 0 {
-		return l.Capacity, 0
-	}
 	if l.algorithm().hasHolders { // their state is kept for longer
 		return l.algorithm().remaining(l, s), micros(s.heldFor())
 	}
-	return l.algorithm().remaining(l, s), micros(s.Expires - clock)
+	if remaining = l.algorithm().remaining(l, s); remaining == l.Capacity {
+		return remaining, 0
+	}
+	return remaining, micros(s.Expires - l.spare - clock)
 }
 
 // GiveBack takes out of the state what a hit, decided at the moment at, still

@@ -149,8 +149,8 @@ func (l *Limit) decideBucket(s *State, clock int64, demand Demand) Decision {
 		At:        now * l.Quantum,
 		Remaining: l.room(debt),
 	}
-	if debt > 0 {
-		d.ResetAfter = until(clock, l.drained(now, debt), s.Expires)
+	if over := debt - l.Leeway; over > 0 {
+		d.ResetAfter = until(clock, l.drained(now, over), s.Expires)
 		if l.Algorithm == LeakyBucket {
 			d.Wait = d.ResetAfter
 		}

@@ -289,6 +289,9 @@ func decide(h bucket.Hit, m memory, clock int64) bucket.Decision {
 	if l.Algorithm.IsBucket() && l.Burst != 0 {
 		capacity = l.Burst
 	}
+	if l.Algorithm.IsBucket() && l.Lease != 0 {
+		capacity -= ceil(numbers{}.of(l).leeway).Int64()
+	}
 	used := m.used(l, clock)
 	d := bucket.Decision{
 		Remaining:  max(0, capacity-used),

@@ -32,6 +32,8 @@ type fractions struct {
 	unit *big.Rat
 	// top is the largest debt.
 	top *big.Rat
+	// leeway is what comes back within a lease.
+	leeway *big.Rat
 }
 
 // numbers caches the fractions of limits.
@@ -44,6 +46,8 @@ func (n numbers) of(l *bucket.Limit) fractions {
 		f.rate = new(big.Rat).SetFrac(perPeriod, big.NewInt(l.Period.Microseconds()))
 		f.unit = new(big.Rat).SetFrac(big.NewInt(1), f.rate.Denom())
 		f.top = new(big.Rat).Mul(big.NewRat(l.MaxDebt, 1), f.unit)
+		ticks := (l.Lease.Microseconds() + l.Quantum - 1) / l.Quantum
+		f.leeway = new(big.Rat).Mul(big.NewRat(ticks, 1), f.rate)
 		n[l] = f
 	}
 	return f
@@ -92,10 +96,23 @@ func (m *debt) at(l *bucket.Limit, clock int64) *big.Rat {
 	return owed
 }
 
-func (m *debt) used(l *bucket.Limit, clock int64) int64 { return ceil(m.at(l, clock)).Int64() }
+// used is beside the leeway, which nobody can use.
+func (m *debt) used(l *bucket.Limit, clock int64) int64 {
+	return ceil(m.over(l, clock)).Int64()
+}
+
+// over is how much of the debt at clock is more than the leeway.
+func (m *debt) over(l *bucket.Limit, clock int64) *big.Rat {
+	over := m.at(l, clock)
+	over.Sub(over, m.known.of(l).leeway)
+	if over.Sign() < 0 {
+		over.SetInt64(0)
+	}
+	return over
+}
 
 func (m *debt) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
-	excess := m.at(l, clock)
+	excess := m.over(l, clock)
 	excess.Sub(excess, big.NewRat(goal, 1))
 	return (m.tick(l, clock) + ceil(excess.Quo(excess, m.known.of(l).rate)).Int64()) * l.Quantum
 }
@@ -154,6 +171,9 @@ func (m *debt) drain(l *bucket.Limit, tokens *big.Rat, ticks int64) *big.Rat {
 func (m *debt) change(l *bucket.Limit, clock int64, tokens *big.Rat) bool {
 	before := m.at(l, clock)
 	after := new(big.Rat).Add(before, tokens)
+	if leeway := m.known.of(l).leeway; tokens.Sign() > 0 && before.Cmp(leeway) < 0 {
+		after.Add(leeway, tokens)
+	}
 	if after.Sign() < 0 {
 		after.SetInt64(0)
 	}

@@ -40,11 +40,12 @@ func (m *slots) now(_ *bucket.Limit, clock int64) int64 { return max(clock, m.la
 
 // moveTo moves hits later than clock to clock. The memory expires as long after
 // its newest hit as it would have.
-func (m *slots) moveTo(_ *bucket.Limit, clock int64) {
+func (m *slots) moveTo(l *bucket.Limit, clock int64) {
 	newest := &m.list[len(m.list)-1]
 	lasts := m.end - newest.last
+	used := clock + l.Lease.Microseconds()
 	for i, s := range m.list {
-		m.list[i].first, m.list[i].last = min(s.first, clock), min(s.last, clock)
+		m.list[i].first, m.list[i].last = min(s.first, used), min(s.last, used)
 	}
 	m.last, m.end = clock, newest.last+lasts
 }
@@ -90,12 +91,16 @@ func (m *slots) charge(h bucket.Hit, clock int64) bool {
 	}
 	cost = min(cost, highest-sum(list))
 	newest := len(list) - 1
-	gathers := newest >= 0 && now < list[newest].first+slotLength(l)
+	used := now + l.Lease.Microseconds() // at the latest
+	if newest >= 0 {
+		used = max(used, list[newest].last)
+	}
+	gathers := newest >= 0 && used < list[newest].first+slotLength(l)
 	if gathers || len(list) == maxSlots || cost == 0 {
-		list[newest].last = now
+		list[newest].last = used
 		list[newest].n += cost
 	} else {
-		list = append(list, slot{first: now, last: now, n: cost})
+		list = append(list, slot{first: used, last: used, n: cost})
 	}
 	return m.write(l, now, list, true)
 }
@@ -116,7 +121,7 @@ func (m *slots) giveBack(h bucket.Hit, clock int64, charged portion, _ []portion
 	l, cost := h.Limit, h.Cost
 	list, now := m.living(l, clock), m.now(l, clock)
 	for i, s := range list {
-		if s.first <= charged.at && charged.at <= s.last {
+		if used := charged.at + l.Lease.Microseconds(); s.first <= used && used <= s.last {
 			return m.write(l, now, list, oldest(list[i:i+1], cost))
 		}
 	}

@@ -51,10 +51,10 @@ local function new_limit(start)
   local algorithm, charging, capacity, a, b, c, d, block = unpack_doubles('<dddddddd', ARGV[2], start)
   local leeway = 0
   if charging < 0 then leeway, charging = -charging, CHARGES_ADMITTED end
-  local decide, charge, give_back, unit, releases = makers[algorithm](charging, capacity, a, b, c, d, leeway)
+  local decide, charge, give_back, unit, releases, spare = makers[algorithm](charging, capacity, a, b, c, d, leeway)
   -- The sign of the costs that are charged whatever their request gets, or 0.
   local anyway = releases and -1 or charging ~= CHARGES_ADMITTED and 1 or 0
-  local limit = {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit or 1}
+  local limit = {decide = decide, charge = charge, give_back = give_back, anyway = anyway, unit = unit or 1, capacity = capacity, spare = spare or 0}
   if block > 0 then add_pauses(limit, block) end
   return limit
 end
@@ -114,6 +114,7 @@ local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, r
   local value, expires, left, moment = l.charge(cost, level, at, values[k], rest)
   if not expires then return false, remaining, retry, reset end
   values[k], expiries[k] = value, expires
+  reset = left == l.capacity and 0 or expires - clock - l.spare
   if retry ~= 0 then
     -- The charge of what was used has moved the moment from which a peek is
     -- allowed again. A level that can grow no further may not show it.
@@ -121,7 +122,7 @@ local function charge(k, l, cost, allowed, remaining, retry, reset, at, level, r
     if again ~= 0 then retry = again end
     left = remaining
   end
-  return true, left, retry, expires - clock, moment
+  return true, left, retry, reset, moment
 end
 
 -- Starts the pause of a hit of a take that its limit denies, if that has a block. Returns

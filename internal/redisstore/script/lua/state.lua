@@ -30,10 +30,11 @@
 -- State in Go. No value means that there is nothing to remember.
 --
 -- makers has a function for each algorithm, and for fixed_window with a calendar. From
--- charging, capacity, the numbers of a limit and its leeway it makes the three steps of step.go. It
--- also returns how many units of a level are a cost of 1, if not one, and whether hits
--- name holders, so that a negative cost is charged whatever its request gets. States go
--- in and out packed. HOLDERS in place of a value means a sorted set that a step has
+-- charging, capacity, the numbers of a limit and its leeway it makes the three steps of
+-- step.go. It also returns how many units of a level are a cost of 1, if not one; whether
+-- hits name holders, so that a negative cost is charged whatever its request gets; and how
+-- long before its state expires a limit is full again, if not then. States go in and out
+-- packed. HOLDERS in place of a value means a sorted set that a step has
 -- written. HOLDERS[key] is the moment when Redis may forget the set; the moment that the
 -- step returns is only for the reset, which counts from the key's own moment.
 --   decide(value, cost, who)  returns remaining, retry, reset, wait, at, and for the

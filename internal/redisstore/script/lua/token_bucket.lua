@@ -56,8 +56,8 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
       end
     end
     local retry, reset, wait = 0, 0, 0
-    if debt > 0 then
-      reset = drained(at, debt)
+    if debt > leeway then
+      reset = drained(at, debt - leeway)
       if reset > expires then reset = expires end
       reset = reset - clock
       if is_leaky then wait = reset end
@@ -124,7 +124,7 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
     return write(at, rest < debt and debt - rest or 0)
   end
 
-  return decide, charge, give_back, unit
+  return decide, charge, give_back, unit, false, leeway / rate * quantum
 end
 
 makers[TOKEN_BUCKET] = function(...) return new_bucket(false, ...) end
