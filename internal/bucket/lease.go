@@ -65,3 +65,13 @@ func (l *Limit) leaseBucket() error {
 	l.full = l.Capacity*l.Unit + l.Leeway
 	return nil
 }
+
+// GoodFor returns for how long after its request was sent what a decision granted may be
+// used: for the lease, and no longer than the window of a fixed_window. It is 0 without a
+// lease.
+func (l *Limit) GoodFor(d *Decision) time.Duration {
+	if l.Lease != 0 && l.Algorithm == FixedWindow {
+		return min(l.Lease, micros(l.windowEnd(d.At)-d.At))
+	}
+	return l.Lease
+}

@@ -184,7 +184,9 @@ func (l *Limit) chargeBucket(s *State, clock int64, demand Demand) (wrote bool) 
 }
 
 // giveBackBucket gives back no more than what has not been refilled since of all that the
-// caller had taken then: had it taken less, the bucket would have been full sooner.
+// caller had taken then: had it taken less, the bucket would have been full sooner. Nor
+// does it give back the Leeway, if others took since: without this take, the debt of one of
+// those might have begun there.
 func (l *Limit) giveBackBucket(s *State, clock int64, demand Demand, took Portion, older []Portion) {
 	debt, now := l.debt(s, clock)
 	at := took.At / l.Quantum
@@ -193,6 +195,9 @@ func (l *Limit) giveBackBucket(s *State, clock int64, demand Demand, took Portio
 	// A take that lies ahead was made while the clock was wrong, or the state of
 	// that take was lost: then the debt may be that of other hits.
 	left := l.left(taken, elapsed)
+	if s.Last != took.At {
+		left = max(0, left-l.Leeway)
+	}
 	if debt == 0 || left == 0 {
 		return
 	}

@@ -104,11 +104,15 @@ func (m *debt) used(l *bucket.Limit, clock int64) int64 {
 // over is how much of the debt at clock is more than the leeway.
 func (m *debt) over(l *bucket.Limit, clock int64) *big.Rat {
 	over := m.at(l, clock)
-	over.Sub(over, m.known.of(l).leeway)
-	if over.Sign() < 0 {
-		over.SetInt64(0)
+	return positive(over.Sub(over, m.known.of(l).leeway))
+}
+
+// positive is r, or 0 if that is less.
+func positive(r *big.Rat) *big.Rat {
+	if r.Sign() < 0 {
+		r.SetInt64(0)
 	}
-	return over
+	return r
 }
 
 func (m *debt) fallsTo(l *bucket.Limit, clock, goal int64) int64 {
@@ -139,6 +143,9 @@ func (m *debt) giveBack(h bucket.Hit, clock int64, charged portion, older []port
 	alone = m.drain(l, alone, charged.at/l.Quantum-last)
 	alone.Add(alone, m.atMost(l, charged.cost))
 	left := m.drain(l, alone, m.tick(l, clock)-charged.at/l.Quantum)
+	if m.last != charged.at {
+		left = positive(left.Sub(left, m.known.of(l).leeway))
+	}
 	if left.Sign() == 0 {
 		return false
 	}

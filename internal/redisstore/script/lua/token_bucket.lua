@@ -115,12 +115,14 @@ local function new_bucket(is_leaky, charging, capacity, quantum, unit, rate, max
     return left(debt, (tick - last) / quantum)
   end
 
-  local function give_back(cost, debt, at, _, _, taken, b, i)
+  local function give_back(cost, debt, at, value, _, taken, b, i)
     local tick = taken - taken % quantum
     local all = b and units(b.costs[i]) + owed(b, i, tick) or units(cost)
     local part, rest = units(cost), left(all, (at - tick) / quantum)
-    if part < rest then rest = part end
     if debt == 0 or rest == 0 then return end
+    if leeway > 0 and unpack_doubles('<d', value) ~= taken then rest = rest > leeway and rest - leeway or 0 end
+    if part < rest then rest = part end
+    if rest == 0 then return end
     return write(at, rest < debt and debt - rest or 0)
   end
 
