@@ -44,6 +44,8 @@ func (s *Spec) checkLease(bad func(field string, found any, allowed string, args
 		bad("lease", s.Lease, "no lease on a %s", s.Algorithm)
 	case s.Postpaid != PostpaidNever:
 		bad("lease", s.Lease, "no lease beside postpaid: %s", s.Postpaid)
+	case s.BlockFor != 0:
+		bad("lease", s.Lease, "no lease beside block_for, whose first denial nobody but the daemon knows")
 	case s.Lease < MinPeriod || s.Lease > MaxLease || s.Lease%MinPeriod != 0:
 		bad("lease", s.Lease, "1ms to 1s in whole milliseconds")
 	case !s.FitsLease():

@@ -205,7 +205,7 @@ func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 		refill := float64(bucket.MaxPeriod) / float64(s.Period) * float64(s.Requests)
 		s.Burst = min(s.Burst, int64(math.Min(refill, bucket.MaxRequests)))
 	}
-	if s.Postpaid == bucket.PostpaidNever && a != bucket.LeakyBucket && a != bucket.Concurrency {
+	if s.Postpaid == bucket.PostpaidNever && s.BlockFor == 0 && a != bucket.LeakyBucket && a != bucket.Concurrency {
 		s.Lease = pick(g, 0, 0, time.Millisecond, 100*time.Millisecond, time.Second)
 	}
 	for _, whole := range []time.Duration{time.Millisecond, time.Second, time.Minute} {
