@@ -173,6 +173,6 @@ func (p *parser) bits(o *yamlfile.Object, name string, maxBits int64) uint8 {
 	if !ok {
 		return 0
 	}
-	n, _ := p.Integer(v, 1, maxBits)
+	n, _ := p.Integer(v, yamlfile.Range{Min: 1, Max: maxBits})
 	return uint8(n)
 }

@@ -189,7 +189,7 @@ func (p *parser) deniedStatus(o *yamlfile.Object, e *Endpoint) {
 	if !ok {
 		return
 	}
-	n, ok := p.Integer(v, 400, 499)
+	n, ok := p.Integer(v, yamlfile.Range{Min: 400, Max: 499})
 	if ok && e.Proxy == "nginx" && n != 401 && n != 403 {
 		p.Bad(v, fmt.Sprintf("%d with the proxy nginx, which takes it for an error", n), "401 or 403, of which error_page makes another status")
 		return
@@ -216,7 +216,7 @@ func (p *parser) descriptor(item yamlfile.Value, e *Endpoint) {
 	}
 	d := Descriptor{Cost: 1}
 	if v, ok := o.Field("cost"); ok {
-		d.Cost, _ = p.Integer(v, 0, bucket.MaxRequests)
+		d.Cost, _ = p.Integer(v, yamlfile.Range{Min: 0, Max: bucket.MaxRequests})
 	}
 	for item := range p.required(o, "entries").All() {
 		p.entry(item, &d)

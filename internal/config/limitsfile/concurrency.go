@@ -46,8 +46,13 @@ func (p *reader) rateAlgorithm(o *yamlfile.Object) bucket.Algorithm {
 		p.Bad(v, "concurrency for all limits of a domain", "concurrency at each limit that counts requests in flight, since it needs a hold, and a last entry that names the holder")
 		return 0
 	}
-	a, _ := yamlfile.OneOf(p.Reader, v, slices.DeleteFunc(bucket.Algorithms(), bucket.Algorithm.HasHolders)...)
+	a, _ := yamlfile.OneOf(p.Reader, v, rateAlgorithms()...)
 	return a
+}
+
+// rateAlgorithms are those that a domain may have.
+func rateAlgorithms() []bucket.Algorithm {
+	return slices.DeleteFunc(bucket.Algorithms(), bucket.Algorithm.HasHolders)
 }
 
 // holders checks a rule whose limits may count requests in flight: the value of its last

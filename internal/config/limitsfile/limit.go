@@ -40,8 +40,9 @@ func (p *reader) oneLimit(o *yamlfile.Object, r *rules.Rule, mode bucket.Failure
 // unlimited reads a rate_limit that has unlimited: true.
 func (p *reader) unlimited(o *yamlfile.Object, r *rules.Rule) {
 	r.Unlimited = true
-	for _, name := range [...]string{"requests", "period", "calendar", "time_zone", "starts", "requests_per_unit", "unit", "burst", "sub_windows", "hold", "algorithm", "postpaid", "block_for", "enforce"} {
-		if !o.Has(name) {
+	for _, f := range limitFields {
+		name := f.Name
+		if name == "replaces" || !o.Has(name) {
 			continue
 		}
 		const allowed = "either unlimited: true or numbers"
@@ -150,10 +151,10 @@ func (p *reader) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool)
 		spec.Requests, spec.Period, rate = p.rate(o, s)
 	}
 	if v, ok := o.Field("burst"); ok {
-		spec.Burst, _ = p.Integer(v, 1, bucket.MaxRequests)
+		spec.Burst, _ = p.Integer(v, burstRange)
 	}
 	if v, ok := o.Field("sub_windows"); ok {
-		spec.SubWindows, _ = p.Integer(v, 1, bucket.MaxSubWindows)
+		spec.SubWindows, _ = p.Integer(v, subWindowsRange)
 	}
 	if v, ok := o.Field("block_for"); ok {
 		spec.BlockFor, _ = p.span(v, allowedBlockFor)
@@ -275,7 +276,7 @@ func parseShare(s string) (int64, error) {
 // requests reads the number of requests in any spelling.
 func (p *reader) requests(o *yamlfile.Object, s numberSpelling) (requests int64, ok bool) {
 	if v, given := o.Field(s.requests); given {
-		return p.Integer(v, 0, bucket.MaxRequests)
+		return p.Integer(v, requestsRange)
 	}
 	if s == envoySpelling { // whose number may be absent, which is 0
 		return 0, true

@@ -94,11 +94,11 @@ func (p *parser) lengths(o *yamlfile.Object, v yamlfile.Value, n *rules.Networks
 	}
 	for _, family := range []struct {
 		name string
-		max  int64
+		of   yamlfile.Range
 		to   *uint8
-	}{{"ipv4", 32, &n.Lengths.IPv4}, {"ipv6", 128, &n.Lengths.IPv6}} {
+	}{{"ipv4", ipv4Lengths, &n.Lengths.IPv4}, {"ipv6", ipv6Lengths, &n.Lengths.IPv6}} {
 		if v, ok := lengths.Field(family.name); ok {
-			bits, _ := p.Integer(v, 1, family.max)
+			bits, _ := p.Integer(v, family.of)
 			*family.to = uint8(bits)
 		}
 	}

@@ -56,7 +56,7 @@ func (p *parser) domain(v yamlfile.Value) {
 		p.tagAt = v.Position()
 	}
 	if v, ok := o.Field("unmatched"); ok {
-		p.d.Unmatched, _ = yamlfile.OneOf(p.Reader, v, rules.AllowUnmatched, rules.DenyUnmatched)
+		p.d.Unmatched, _ = yamlfile.OneOf(p.Reader, v, unmatched...)
 		p.unmatchedAt = v.Position()
 	}
 	if v, ok := o.Field("descriptors"); ok {

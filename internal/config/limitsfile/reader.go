@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile/period"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules"
 	"github.com/ratelimitd/ratelimitd/internal/config/rules/tally"
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
@@ -13,26 +14,70 @@ import (
 // level is read.
 var (
 	domainLevel = &yamlfile.Level{Is: "a domain", Fields: []yamlfile.Field{
-		{Name: "domain", Theirs: true}, {Name: "algorithm"}, {Name: "hash_tag"}, {Name: "unmatched"}, {Name: "descriptors", Theirs: true},
+		{Name: "domain", Theirs: true, Kind: nameKind, IsNeeded: true},
+		{Name: "algorithm", Kind: yamlfile.Words(yamlfile.NamesOf(rateAlgorithms()))},
+		{Name: "hash_tag", Kind: nameKind},
+		{Name: "unmatched", Kind: yamlfile.Words(yamlfile.NamesOf(unmatched))},
+		{Name: "descriptors", Theirs: true, Kind: yamlfile.ListOf{Of: yamlfile.Ref("descriptor")}},
 	}, Theirs: true}
 	descriptorLevel = &yamlfile.Level{Is: "a descriptor", Fields: []yamlfile.Field{
-		{Name: "key", Theirs: true}, {Name: "value", Theirs: true}, {Name: "cidr"}, {Name: "network"}, {Name: "rate_limit", Theirs: true}, {Name: "rate_limits"}, {Name: "plans"}, {Name: "plan"},
-		{Name: "on_store_failure"}, {Name: "shadow_mode", Theirs: true}, {Name: "quota_mode", Theirs: true}, {Name: "share_threshold", Theirs: true},
-		{Name: "metadata", Theirs: true}, {Name: "detailed_metric", Theirs: true}, {Name: "value_to_metric", Theirs: true}, {Name: "descriptors", Theirs: true},
+		{Name: "key", Theirs: true, Kind: nameKind, IsNeeded: true},
+		{Name: "value", Theirs: true, Kind: yamlfile.Text{}},
+		{Name: "cidr", Kind: yamlfile.ListOf{Of: yamlfile.Text{Pattern: `^[0-9A-Fa-f:.]+/[0-9]+$`}, Least: 1}},
+		{Name: "network", Kind: yamlfile.Ref("network")},
+		{Name: "rate_limit", Theirs: true, Kind: yamlfile.Ref("limit")},
+		{Name: "rate_limits", Kind: limitsKind},
+		{Name: "plans", Kind: yamlfile.MapOf{Longest: maxPlanName, Of: yamlfile.Either{yamlfile.Ref("limit"), limitsKind}}},
+		{Name: "plan", Kind: yamlfile.Name{Longest: maxPlanName}},
+		{Name: "on_store_failure", Kind: yamlfile.Words(yamlfile.NamesOf(bucket.FailureModes()))},
+		{Name: "shadow_mode", Theirs: true, Kind: yamlfile.Flag{}},
+		{Name: "quota_mode", Theirs: true, Kind: yamlfile.Flag{}},
+		{Name: "share_threshold", Theirs: true, Kind: yamlfile.Flag{}},
+		{Name: "metadata", Theirs: true, Kind: yamlfile.Any{}},
+		{Name: "detailed_metric", Theirs: true, Kind: yamlfile.Flag{}},
+		{Name: "value_to_metric", Theirs: true, Kind: yamlfile.Flag{}},
+		{Name: "descriptors", Theirs: true, Kind: yamlfile.ListOf{Of: yamlfile.Ref("descriptor")}},
 	}, Theirs: true}
-	networkLevel = &yamlfile.Level{Is: "a network", Fields: []yamlfile.Field{{Name: "ipv4"}, {Name: "ipv6"}}}
+	networkLevel = &yamlfile.Level{Is: "a network", Fields: []yamlfile.Field{{Name: "ipv4", Kind: ipv4Lengths}, {Name: "ipv6", Kind: ipv6Lengths}}}
 	limitLevel   = &yamlfile.Level{Is: "a rate_limit", Fields: append([]yamlfile.Field{
-		{Name: "unlimited", Theirs: true},
+		{Name: "unlimited", Theirs: true, Kind: yamlfile.Flag{}},
+		{Name: "name", Theirs: true, Kind: yamlfile.Name{Longest: maxLimitName, MayBeEmpty: true}},
 	}, limitFields...), Theirs: true}
-	limitItemLevel = &yamlfile.Level{Is: "an item of rate_limits", Fields: append(slices.Clone(limitFields), yamlfile.Field{Name: "shadow_mode"})}
-	replacesLevel  = &yamlfile.Level{Is: "an item of replaces", Fields: []yamlfile.Field{{Name: "name", Theirs: true}}, Theirs: true}
+	limitItemLevel = &yamlfile.Level{Is: "an item of rate_limits", Fields: slices.Concat([]yamlfile.Field{
+		{Name: "name", Theirs: true, Kind: limitNameKind, IsNeeded: true},
+	}, limitFields, []yamlfile.Field{{Name: "shadow_mode", Kind: yamlfile.Flag{}}})}
+	replacesLevel = &yamlfile.Level{Is: "an item of replaces", Fields: []yamlfile.Field{
+		{Name: "name", Theirs: true, Kind: limitNameKind, IsNeeded: true},
+	}, Theirs: true}
 
+	// limitFields are those of a limit beside its name.
 	limitFields = []yamlfile.Field{
-		{Name: "name", Theirs: true}, {Name: "algorithm"}, {Name: "requests"}, {Name: "period"},
-		{Name: "calendar"}, {Name: "time_zone"}, {Name: "starts"},
-		{Name: "requests_per_unit", Theirs: true}, {Name: "unit", Theirs: true}, {Name: "burst"}, {Name: "sub_windows"}, {Name: "hold"}, {Name: "postpaid"}, {Name: "block_for"},
-		{Name: "replaces", Theirs: true}, {Name: "enforce"},
+		{Name: "algorithm", Kind: yamlfile.Words(yamlfile.NamesOf(bucket.Algorithms()))},
+		{Name: "requests", Kind: requestsRange},
+		{Name: "period", Kind: yamlfile.Text{Pattern: period.Pattern}},
+		{Name: "calendar", Kind: yamlfile.Words(yamlfile.NamesOf(bucket.CalendarUnits()))},
+		{Name: "time_zone", Kind: yamlfile.Text{}},
+		{Name: "starts", Kind: yamlfile.Text{}},
+		{Name: "requests_per_unit", Theirs: true, Kind: requestsRange},
+		{Name: "unit", Theirs: true, Kind: yamlfile.Words(period.Units())},
+		{Name: "burst", Kind: burstRange},
+		{Name: "sub_windows", Kind: subWindowsRange},
+		{Name: "hold", Kind: yamlfile.Text{Pattern: period.Pattern}},
+		{Name: "postpaid", Kind: yamlfile.Flag{Or: bucket.PostpaidAuto.String()}},
+		{Name: "block_for", Kind: yamlfile.Text{Pattern: period.Pattern}},
+		{Name: "replaces", Theirs: true, Kind: yamlfile.ListOf{Of: yamlfile.Ref("replaced")}},
+		{Name: "enforce", Kind: yamlfile.Text{Pattern: `^(100(\.00?)?|0?[0-9]{1,2}(\.[0-9]{1,2})?)%$`}},
 	}
+
+	nameKind        = yamlfile.Name{Longest: yamlfile.MaxName}
+	limitNameKind   = yamlfile.Name{Longest: maxLimitName}
+	limitsKind      = yamlfile.ListOf{Of: yamlfile.Ref("item"), Least: 1}
+	unmatched       = []rules.Unmatched{rules.AllowUnmatched, rules.DenyUnmatched}
+	requestsRange   = yamlfile.Range{Min: 0, Max: bucket.MaxRequests}
+	burstRange      = yamlfile.Range{Min: 1, Max: bucket.MaxRequests}
+	subWindowsRange = yamlfile.Range{Min: 1, Max: bucket.MaxSubWindows}
+	ipv4Lengths     = yamlfile.Range{Min: 1, Max: 32}
+	ipv6Lengths     = yamlfile.Range{Min: 1, Max: 128}
 )
 
 const (

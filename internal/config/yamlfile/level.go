@@ -24,6 +24,9 @@ type Field struct {
 	// Theirs is whether envoyproxy/ratelimit has this field at this level. It may then
 	// have no value and counts as absent, as that service reads it.
 	Theirs bool
+	// Kind and IsNeeded are for the schema of the file, if it has one.
+	Kind     Kind
+	IsNeeded bool
 }
 
 // Names returns the names of the fields.

@@ -53,7 +53,7 @@ func shelf(w *yamlfile.Reader, o *yamlfile.Object) string {
 	}
 	var height int64
 	if v, ok := o.Field("height"); ok {
-		height, _ = w.Integer(v, 1, 300)
+		height, _ = w.Integer(v, yamlfile.Range{Min: 1, Max: 300})
 	}
 	return fmt.Sprintf("%s=%d", label, height)
 }

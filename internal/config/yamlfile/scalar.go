@@ -70,9 +70,9 @@ func OneOf[T fmt.Stringer](w *Reader, v Value, all ...T) (one T, ok bool) {
 	return all[i], true
 }
 
-// Integer returns a YAML integer from lo to hi. If v is not one, it reports that and
-// returns false.
-func (w *Reader) Integer(v Value, lo, hi int64) (int64, bool) {
+// Integer returns a YAML integer of a range. If v is not one, it reports that and returns
+// false.
+func (w *Reader) Integer(v Value, of Range) (int64, bool) {
 	target := w.Follow(v)
 	if w.Spent() {
 		return 0, false
@@ -83,11 +83,11 @@ func (w *Reader) Integer(v Value, lo, hi int64) (int64, bool) {
 			// The other notations of YAML: 0x10, 0o17, 1_000.
 			err = target.Decode(&n)
 		}
-		if err == nil && n >= lo && n <= hi {
+		if err == nil && n >= of.Min && n <= of.Max {
 			return n, true
 		}
 	}
-	w.Bad(v, DescribeNode(target), fmt.Sprintf("a whole number from %d to %d", lo, hi))
+	w.Bad(v, DescribeNode(target), fmt.Sprintf("a whole number from %d to %d", of.Min, of.Max))
 	return 0, false
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 )
 
+// Pattern matches what Parse accepts, and too short, too long and too fine periods.
+const Pattern = `^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$`
+
 // Allowed says what Parse accepts.
 const Allowed = `1ms to 366d in whole milliseconds, such as "90s", "1h30m" or "1.5d" (ms, s, m, h, d)`
 
