@@ -135,6 +135,10 @@ plots: ## draw docs/algorithms-*.svg: what each algorithm admits of a burst
 screens: ## draw docs/explain-*.svg, top-*.svg and replay-*.svg: what these commands print
 	$(GO) run ./integration/screens docs
 
+.PHONY: schemas
+schemas: ## generate docs/limits.schema.json and settings.schema.json from what reads these files
+	$(GO) test ./internal/config/limitsfile ./internal/config/settings -run TestSchemaIsPublished -update
+
 .PHONY: bench
 bench: tools ## load the daemon next to bare gRPC servers; FULL=1, COMPARE=NAME=HOST:PORT[,PID], BENCH=flags
 	@# xargs parts the flags and takes off their quotes; to make and a shell ^(a|b)$ means something else.

@@ -68,6 +68,7 @@ const concurrencyNumbers = "requests, how many may be in flight at once, with ho
 
 // How a limit of requests in flight can be wrong, and all that is said of it.
 func TestBadConcurrencyIsRefused(t *testing.T) {
+	schema := limitsSchema(t)
 	for _, c := range []struct {
 		name, text string
 		want       []string
@@ -111,6 +112,7 @@ func TestBadConcurrencyIsRefused(t *testing.T) {
 			[]string{`2:11: hash_tag: found the hash_tag "k", which names the holder in the concurrency of the rule k (line 4); allowed: a key before the last one, so that all holders of a limit have one place`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			schema.refuses(t, c.name, c.text)
 			_, err := limitstest.Load(t, c.text)
 			if err == nil {
 				t.Fatal("it is read")

@@ -292,9 +292,11 @@ var badFiles = []struct {
 }
 
 func TestEachErrorSaysWhereAndWhat(t *testing.T) {
+	schema := limitsSchema(t)
 	for _, c := range badFiles {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			schema.refuses(t, c.name, c.text)
 			for _, text := range []string{c.text, strings.ReplaceAll(c.text, "\n", "\r\n")} {
 				path := filetest.Write(t, t.TempDir(), "limits.yaml", text)
 				_, err := limitsfile.Load(path)

@@ -12,6 +12,7 @@ import (
 
 func TestErrorsOfNetworks(t *testing.T) {
 	t.Parallel()
+	schema := limitsSchema(t)
 	const limit = ", rate_limit: {requests: 1, period: 1s}}\n"
 	for _, c := range []struct{ descriptors, want string }{
 		{"- {key: a, cidr: [10.0.0.1/8]" + limit, `3:19: descriptors[0].cidr[0]: found the text "10.0.0.1/8"; allowed: 10.0.0.0/8, without bits beyond the length and with IPv4 as such`},
@@ -32,7 +33,11 @@ func TestErrorsOfNetworks(t *testing.T) {
 		{"- {key: a, cidr: [10.0.0.0/8], network: {ipv4: 8}, share_threshold: true" + limit, "3:32: descriptors[0].network: found network beside share_threshold; allowed: one of them: share_threshold counts all addresses of a prefix together"},
 		{"- {key: a, network: {ipv4: 8}, rate_limit: {algorithm: concurrency, requests: 1, hold: 1s}}\n", "3:12: descriptors[0].network: found network on a concurrency; allowed: it on a descriptor above: the value of the last entry names the holder"},
 	} {
-		path := filetest.Write(t, t.TempDir(), "limits.yaml", "domain: d\ndescriptors:\n"+c.descriptors)
+		text := "domain: d\ndescriptors:\n" + c.descriptors
+		_, found, _ := strings.Cut(c.want, ": found ")
+		found, _, _ = strings.Cut(found, ";")
+		schema.refuses(t, found, text)
+		path := filetest.Write(t, t.TempDir(), "limits.yaml", text)
 		_, err := limitsfile.Load(path)
 		var errs yamlfile.Errors
 		if !errors.As(err, &errs) || strings.ReplaceAll(err.Error(), path+":", "") != c.want {

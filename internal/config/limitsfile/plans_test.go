@@ -93,6 +93,7 @@ func squeeze(text string) string {
 
 func TestBadPlansAreRefused(t *testing.T) {
 	t.Parallel()
+	schema := limitsSchema(t)
 	for _, c := range []struct{ name, text, want string }{
 		{"no mapping", "plans: [free]", `descriptors[0].plans: found a list; allowed: plans by name, such as free: {requests: 100, period: 1m}`},
 		{"none", "plans: {}", `descriptors[0].plans: found no plan; allowed: at least one of the plans by name, such as free: {requests: 100, period: 1m}`},
@@ -109,7 +110,8 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{"a name without characters", "plans: {'': {unlimited: true}}", `descriptors[0].plans: found an empty text; allowed: the name of a plan of 1 to 64 bytes without control characters`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := limitstest.Load(t, "domain: d\ndescriptors:\n- key: k\n  "+c.text+"\n")
+			schema.refuses(t, c.name, limitstest.Descriptor(c.text))
+			_, err := limitstest.Load(t, limitstest.Descriptor(c.text))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got:  %v\nwant: %s", err, c.want)
 			}

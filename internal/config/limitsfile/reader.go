@@ -11,7 +11,7 @@ import (
 )
 
 // The levels of a limits file. A new key is added to its level here, and read where the
-// level is read.
+// level is read; make schemas publishes it for editors.
 var (
 	domainLevel = &yamlfile.Level{Is: "a domain", Fields: []yamlfile.Field{
 		{Name: "domain", Theirs: true, Kind: nameKind, IsNeeded: true},

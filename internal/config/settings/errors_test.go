@@ -5,10 +5,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ratelimitd/ratelimitd/internal/config/schematest"
 )
 
 // FILE stands for the settings file, DIR for a folder with a readable file "pem".
 func TestEachErrorSaysWhereAndWhat(t *testing.T) {
+	schema := schematest.Load(t, "settings.schema.json")
 	for _, c := range []struct {
 		name    string
 		file    string
@@ -242,6 +245,7 @@ func TestEachErrorSaysWhereAndWhat(t *testing.T) {
 			}
 			path := ""
 			if c.file != "" {
+				refusedBySchema(t, schema, c.name, c.file)
 				path = settingsIn(t, strings.ReplaceAll(c.file, "DIR", dir))
 			}
 			_, warnings, err := Load(flagsOf(t, c.args...), c.environ, path)
