@@ -29,6 +29,7 @@ var onlyCode = map[string]string{
 
 	"requests is a fraction": "5.0 and 5 are one number there",
 	"deep metadata":          "it does not count how deep it is",
+	"too long a block_for":   "spans are texts there",
 
 	"equal values":                                                  twoPlaces,
 	"limits with equal names":                                       twoPlaces,
