@@ -6,8 +6,9 @@ import (
 
 // Share returns the limit that one of n daemons applies when each decides alone:
 // requests and burst are divided by n and rounded down, but are at least 1 unless the
-// limit denies always. All else stays, including the key. Where the burst could
-// not be counted exactly, or could not refill within MaxPeriod, it is smaller.
+// limit denies always. It has no Lease. All else stays, including the key. Where the
+// burst could not be counted exactly, or could not refill within MaxPeriod, it is
+// smaller.
 // If n is at most 1, the share is the limit itself.
 //
 // All n together admit no more than the limit, except where the limit is less than
@@ -27,7 +28,7 @@ func (l *Limit) Share(n int) *Limit {
 
 func (l *Limit) divide(n int64) *Limit {
 	s := l.Spec
-	s.Requests = max(1, l.Requests/n)
+	s.Requests, s.Lease = max(1, l.Requests/n), 0
 	if l.algorithm().hasBurst {
 		s.Burst = min(max(1, l.Burst/n), maxToRefill(s.Requests, s.Period), maxToCount(s.Requests, s.Period))
 	}

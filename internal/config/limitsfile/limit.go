@@ -79,6 +79,7 @@ func (p *reader) rateLimits(v yamlfile.Value, r *rules.Rule, mode bucket.Failure
 			}
 		}
 	}
+	p.warnLease(v, r.Limits)
 }
 
 // itemName checks that each limit of a list has a name of its own. The limit's own reader
@@ -163,6 +164,9 @@ func (p *reader) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool)
 	if v, ok := o.Field("postpaid"); ok {
 		spec.Postpaid = p.postpaid(v)
 	}
+	if v, ok := o.Field("lease"); ok {
+		spec.Lease = p.lease(o, v, s)
+	}
 	spec.Unenforced = p.unenforced(o, isItem)
 	l := p.newLimit(o, s, spec, rate)
 	if len(p.Errs) > before {
@@ -227,6 +231,16 @@ func (p *reader) postpaid(v yamlfile.Value) bucket.Postpaid {
 	default:
 		return bucket.PostpaidNever
 	}
+}
+
+// lease reads for how long callers may use what they were granted.
+func (p *reader) lease(o *yamlfile.Object, v yamlfile.Value, s numberSpelling) time.Duration {
+	if s == envoySpelling && !o.Has("postpaid") {
+		p.Bad(v, "a lease beside requests_per_unit, which means postpaid: auto", "postpaid: false beside it, or requests with period")
+		return 0
+	}
+	d, _ := p.span(v, `1ms to 1s in whole milliseconds, such as "100ms"`)
+	return d
 }
 
 const allowedEnforce = "0% to 100%, with at most two decimals: the share of subjects that the limit may deny"
@@ -341,7 +355,7 @@ func (p *reader) newLimit(o *yamlfile.Object, s numberSpelling, spec bucket.Spec
 		return l
 	}
 	if !rate {
-		spec.Requests, spec.Period, spec.Calendar = 1, time.Second, bucket.Calendar{}
+		spec.Requests, spec.Period, spec.Calendar, spec.Lease = 1, time.Second, bucket.Calendar{}, 0
 	}
 	l, err := bucket.NewLimit(spec)
 	if err == nil {

@@ -20,7 +20,7 @@ func limit(text string) string { return limitstest.Descriptor("rate_limit: {" + 
 const (
 	domainKeys     = "domain, algorithm, hash_tag, unmatched, descriptors"
 	descriptorKeys = "key, value, cidr, network, rate_limit, rate_limits, plans, plan, on_store_failure, shadow_mode, quota_mode, share_threshold, metadata, detailed_metric, value_to_metric, descriptors"
-	numberKeys     = "name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, block_for, replaces, enforce"
+	numberKeys     = "name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, block_for, lease, replaces, enforce"
 	itemKeys       = numberKeys + ", shadow_mode"
 	limitKeys      = "unlimited, " + numberKeys
 	rates          = "token_bucket, gcra, leaky_bucket, fixed_window, sliding_window, sliding_log"
@@ -192,6 +192,21 @@ var badFiles = []struct {
 	{"block_for beside unlimited", limit("unlimited: true, block_for: 1m"), []string{
 		"4:33: descriptors[0].rate_limit.block_for: found block_for beside unlimited; allowed: either unlimited: true or numbers",
 	}},
+	{"lease without a unit", limit("requests: 9, period: 1s, lease: 100"), []string{`4:48: descriptors[0].rate_limit.lease: found 100 without a unit ("100s" would be seconds); allowed: 1ms to 1s in whole milliseconds, such as "100ms"`}},
+	{"long lease", limit("requests: 100, period: 1m, lease: 1001ms"), []string{"4:50: descriptors[0].rate_limit.lease: found 1.001s; allowed: 1ms to 1s in whole milliseconds"}},
+	{"lease over a tenth", limit("requests: 100, period: 1s, burst: 50, lease: 51ms"), []string{
+		"4:61: descriptors[0].rate_limit.lease: found 51ms; allowed: at most 50ms here, a tenth of a window or of the time in which a burst refills",
+	}},
+	{"lease of all that a bucket has", limit("requests: 1, period: 10s, lease: 1s"), []string{
+		"4:49: descriptors[0].rate_limit.lease: found 1s; allowed: no lease here, since nothing would remain of the burst",
+	}},
+	{"lease on a leaky_bucket", limit("algorithm: leaky_bucket, requests: 100, period: 1s, lease: 10ms"), []string{"4:75: descriptors[0].rate_limit.lease: found 10ms; allowed: no lease on a leaky_bucket"}},
+	{"lease on a concurrency", limit("algorithm: concurrency, requests: 100, hold: 1m, lease: 10ms"), []string{"4:72: descriptors[0].rate_limit.lease: found 10ms; allowed: no lease on a concurrency"}},
+	{"lease of what is charged afterwards", limit("requests: 100, period: 1s, postpaid: true, lease: 10ms"), []string{"4:66: descriptors[0].rate_limit.lease: found 10ms; allowed: no lease beside postpaid: true"}},
+	{"lease in envoyproxy/ratelimit's spelling", limit("requests_per_unit: 100, unit: second, lease: 10ms"), []string{
+		"4:61: descriptors[0].rate_limit.lease: found a lease beside requests_per_unit, which means postpaid: auto; allowed: postpaid: false beside it, or requests with period",
+	}},
+	{"lease beside numbers that are wrong", limit("requests: x, period: 10ms, lease: 10ms"), []string{`4:26: descriptors[0].rate_limit.requests: found the text "x"; allowed: ` + wholeRequests}},
 	{"name", limit(`requests: 1, period: 1s, name: "a\nb"`), []string{`4:47: descriptors[0].rate_limit.name: found the text "a\nb"; allowed: ` + names64}},
 	{"unlimited with numbers", limit("requests_per_unit: 1, unlimited: true, unit: day"), []string{
 		"4:16: descriptors[0].rate_limit.requests_per_unit: found requests_per_unit beside unlimited; allowed: either unlimited: true or numbers",

@@ -143,6 +143,10 @@ func TestNumbersOfEitherSpelling(t *testing.T) {
 		s.Postpaid = p
 		return s
 	}
+	leased := func(s bucket.Spec, lease time.Duration) bucket.Spec {
+		s.Lease = lease
+		return s
+	}
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		domain, limit string
@@ -167,6 +171,10 @@ func TestNumbersOfEitherSpelling(t *testing.T) {
 		{"", "requests_per_unit: 1, unit: day, block_for: 90m", blocking(spec(bucket.FixedWindow, 1, day))}, // not postpaid: auto
 		{"", "requests: 1, period: 1d, postpaid: auto", with(spec(bucket.TokenBucket, 1, day), bucket.PostpaidAuto)},
 		{"", "requests: 1, period: 1d, postpaid: yes", with(spec(bucket.TokenBucket, 1, day), bucket.PostpaidAlways)},
+		{"", "requests: 1000, period: 1s, lease: 100ms", leased(spec(bucket.TokenBucket, 1000, time.Second), 100*time.Millisecond)},
+		{"", "requests: 5, period: 10s, algorithm: sliding_log, lease: 1s", leased(spec(bucket.SlidingLog, 5, 10*time.Second), time.Second)},
+		{"", "requests_per_unit: 1, unit: day, postpaid: false, lease: 0.5s", leased(spec(bucket.FixedWindow, 1, day), time.Second/2)},
+		{"", "requests: 0, period: 1s, lease: 1ms", leased(spec(bucket.TokenBucket, 0, time.Second), time.Millisecond)},
 		{"", "requests: 1_000, period: 1m", spec(bucket.TokenBucket, 1000, time.Minute)},
 		{"", "requests: 1, period: 1h30m", spec(bucket.TokenBucket, 1, 90*time.Minute)},
 		{"", "requests: 1, period: 1.5h", spec(bucket.TokenBucket, 1, 90*time.Minute)},

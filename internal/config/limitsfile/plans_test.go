@@ -99,7 +99,7 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{"none", "plans: {}", `descriptors[0].plans: found no plan; allowed: at least one of the plans by name, such as free: {requests: 100, period: 1m}`},
 		{"a plan again", "plans: {a: {unlimited: true}, a: {unlimited: true}}", `descriptors[0].plans.a: found the plan "a" again; allowed: each plan once`},
 		{"a plan without numbers", "plans: {a: {name: n}}", `descriptors[0].plans.a: found no numbers; allowed: requests with period or calendar, or requests_per_unit with unit`},
-		{"a plan that is no mapping", "plans: {a: 5}", `descriptors[0].plans.a: found the number 5; allowed: a rate_limit, with unlimited, name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, block_for, replaces, enforce`},
+		{"a plan that is no mapping", "plans: {a: 5}", `descriptors[0].plans.a: found the number 5; allowed: a rate_limit, with unlimited, name, algorithm, requests, period, calendar, time_zone, starts, requests_per_unit, unit, burst, sub_windows, hold, postpaid, block_for, lease, replaces, enforce`},
 		{"wrong numbers in a list", "plans: {a: [{name: n, requests: x, period: 1s}]}", `descriptors[0].plans.a[0].requests: found the text "x"; allowed: a whole number from 0 to 4503599627370496`},
 		{"an empty list", "plans: {a: []}", `descriptors[0].plans.a: found an empty list; allowed: at least one limit`},
 		{"a default that is no plan", "plans: {free: {unlimited: true}}\n  plan: fre", `descriptors[0].plan: found the text "fre" (free?); allowed: free`},

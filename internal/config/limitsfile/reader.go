@@ -65,6 +65,7 @@ var (
 		{Name: "hold", Kind: yamlfile.Text{Pattern: period.Pattern}},
 		{Name: "postpaid", Kind: yamlfile.Flag{Or: bucket.PostpaidAuto.String()}},
 		{Name: "block_for", Kind: yamlfile.Text{Pattern: period.Pattern}},
+		{Name: "lease", Kind: yamlfile.Text{Pattern: period.Pattern}},
 		{Name: "replaces", Theirs: true, Kind: yamlfile.ListOf{Of: yamlfile.Ref("replaced")}},
 		{Name: "enforce", Kind: yamlfile.Text{Pattern: `^(100(\.00?)?|0?[0-9]{1,2}(\.[0-9]{1,2})?)%$`}},
 	}

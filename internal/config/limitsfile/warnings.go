@@ -2,6 +2,7 @@ package limitsfile
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
@@ -67,4 +68,14 @@ func (p *reader) warnQuota(o *yamlfile.Object, s numberSpelling, l *bucket.Limit
 	}
 	p.Warn(o.Key(s.period), "a %s of %s %s admits %s, so up to %s in its first %s; for a quota choose algorithm: fixed_window or sliding_window; where a bucket is meant, write burst: %d",
 		l.Algorithm, words.Requests(l), words.PerPeriod(l.Period), words.Numbers(l), words.Thousands(l.Requests+l.Burst), words.Span(l.Period), l.Burst)
+}
+
+// warnLease warns of leases that cost something and are never used, since other limits of the
+// list have none.
+func (p *reader) warnLease(list yamlfile.Value, limits []*bucket.Limit) {
+	hasLease := func(l *bucket.Limit) bool { return l.Lease != 0 }
+	without := func(l *bucket.Limit) bool { return l.Lease == 0 }
+	if slices.ContainsFunc(limits, hasLease) && slices.ContainsFunc(limits, without) {
+		p.Warn(list, "a lease is used only if all limits of the list have one")
+	}
 }

@@ -81,6 +81,26 @@ descriptors:
 	}
 }
 
+// A list is leased as a whole.
+func TestALeaseBesideALimitWithoutOneIsAWarning(t *testing.T) {
+	t.Parallel()
+	list := func(leases ...string) string {
+		text := "domain: d\ndescriptors:\n- key: k\n  rate_limits:\n"
+		for i, lease := range leases {
+			text += fmt.Sprintf("  - {name: n%d, requests: 100, period: 10s%s}\n", i, lease)
+		}
+		return text
+	}
+	const lease = ", lease: 10ms"
+	want := "5:3: descriptors[0].rate_limits: a lease is used only if all limits of the list have one"
+	if got := warningsOf(t, list("", lease)); len(got) != 1 || got[0] != want {
+		t.Errorf("got %q", got)
+	}
+	if got := append(warningsOf(t, list(lease, lease)), warningsOf(t, list("", ""))...); len(got) != 0 {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestTooManyPatternsOfAKeyAreRefused(t *testing.T) {
 	const begin = "domain: d\ndescriptors:\n- {key: k, value: exact}\n- {key: k}\n- {key: other, value: 'x*'}\n"
 	pattern := func(i int) string { return fmt.Sprintf("*%d*", i) }

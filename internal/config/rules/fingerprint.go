@@ -238,5 +238,8 @@ func (f *fingerprinter) limit(s *bucket.Spec) {
 	if s.BlockFor != 0 { // nor for this
 		mode += fmt.Sprintf(" block_for %d", s.BlockFor.Milliseconds())
 	}
+	if s.Lease != 0 { // nor for this
+		mode += " lease " + s.Lease.String()
+	}
 	f.text(mode)
 }

@@ -147,6 +147,7 @@ func TestFingerprintCoversEachFieldOfALimit(t *testing.T) {
 		"Unenforced": {of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, enforce: 50%", "")},
 		"Calendar": {of("requests: 5, calendar: day", ""), of("requests: 5, calendar: week", ""), of("requests: 5, calendar: day, starts: '06:00'", ""),
 			of("requests: 5, calendar: day, time_zone: Europe/Berlin", ""), of("requests: 5, period: 1d, algorithm: fixed_window", "")},
+		"Lease":      {of("name: n, algorithm: gcra, requests: 5, period: 60s, lease: 1s", deny), of("name: n, algorithm: gcra, requests: 5, period: 60s, lease: 1ms", deny)},
 		"SubWindows": {of("algorithm: sliding_window, requests: 5, period: 60s, sub_windows: 9", "")},
 	}
 	seen := map[string]string{

@@ -267,7 +267,7 @@ func wrongForLimit(rule *rules.Rule, n *assign.Numbers) string {
 			yamlfile.Quote(n.Limit), rule.Path(), nearest(fmt.Sprintf("%q", n.Limit), names), few(names))
 	}
 	spec := rule.Limits[i].Spec
-	spec.Requests, spec.Burst = n.Requests, n.Burst
+	spec.Requests, spec.Burst, spec.Lease = n.Requests, n.Burst, 0 // without a lease that they do not allow
 	if n.Period != 0 {
 		if spec.Algorithm.HasHolders() {
 			return fmt.Sprintf("numbers of %q, period: found %s; allowed: none for requests in flight, whose hold stays that of the rule %s", n.Limit, n.Period, rule.Path())

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"reflect"
@@ -130,6 +131,13 @@ func (d *differ) limit(path string, before, after *bucket.Limit) {
 	if before.BlockFor != after.BlockFor {
 		d.add(path, ifElse(after.BlockFor > before.BlockFor, Stricter, Looser), "%s instead of %s", named(after.Name, blockText(after)), blockText(before))
 	}
+	if before.Lease != after.Lease {
+		kind := Changed
+		if after.Algorithm != bucket.FixedWindow {
+			kind = ifElse(before.Lease > after.Lease, Looser, Stricter)
+		}
+		d.add(path, kind, "%s; until now %s", named(after.Name, words.Lease(after)), words.Lease(before))
+	}
 	if before.Unenforced != after.Unenforced {
 		kind := Looser
 		if before.Unenforced > after.Unenforced {
@@ -168,7 +176,7 @@ func (d *differ) numbers(path string, before, after *bucket.Limit) {
 		return
 	}
 	rate := ratio(after.Requests, int64(before.Period), before.Requests, int64(after.Period))
-	atOnce := ratio(after.Capacity, 1, before.Capacity, 1)
+	atOnce := ratio(cmp.Or(after.Burst, after.Capacity), 1, cmp.Or(before.Burst, before.Capacity), 1)
 	text := fmt.Sprintf("%s; until now %s", named(after.Name, words.Numbers(after)), words.Numbers(before))
 	one := big.NewRat(1, 1)
 	note := ""

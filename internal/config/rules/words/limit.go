@@ -11,14 +11,32 @@ import (
 
 // Limit describes in plain words how much a limit allows: "20 at once, then one every 6s"
 // for a bucket, "1,000 requests a day" for a window, "20 in flight, each free after 1m of silence" for
-// a concurrency. It adds the failure mode, if the
-// limit has one.
+// a concurrency. It adds the lease and the failure mode, if the
+// limit has them.
 func Limit(l *bucket.Limit) string {
 	text := Numbers(l) + Enforcement(l)
+	if l.Lease != 0 {
+		text += "; " + Lease(l)
+	}
 	if l.OnStoreFailure != bucket.FailureDefault {
 		text += "; on store failure: " + l.OnStoreFailure.String()
 	}
 	return text
+}
+
+// Lease says what the lease of a limit allows, and what it costs: "decided in the caller for
+// up to 100ms; bursts of 900 instead of 1,000". It is "no lease" for a limit without one.
+func Lease(l *bucket.Limit) string {
+	text := timespan.Format(l.Lease)
+	switch {
+	case l.Lease == 0:
+		return "no lease"
+	case l.Algorithm.IsBucket():
+		return fmt.Sprintf("decided in the caller for up to %s; bursts of %s instead of %s", text, Thousands(l.Capacity), Thousands(l.Burst))
+	case l.Algorithm == bucket.FixedWindow:
+		return "decided in the caller for up to " + text
+	}
+	return fmt.Sprintf("decided in the caller for up to %s; each request counts %s longer", text, text)
 }
 
 // Enforcement says which subjects a limit does not deny: "; shadow", or "; enforced for
@@ -39,7 +57,7 @@ func EnforcedShare(l *bucket.Limit) string {
 	return strconv.FormatFloat(float64(bucket.AllSubjects-l.Unenforced)/(bucket.AllSubjects/100), 'f', -1, 64) + "%"
 }
 
-// Numbers is Limit without the failure mode and Enforcement.
+// Numbers is Limit without the lease, the failure mode and Enforcement.
 func Numbers(l *bucket.Limit) string {
 	if l.Requests == 0 {
 		return "denies always"

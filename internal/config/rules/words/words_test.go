@@ -77,10 +77,13 @@ func TestDescribeSaysALimitInWords(t *testing.T) {
 		"5 requests every 1001 milliseconds":                                     {Algorithm: bucket.FixedWindow, Requests: 5, Period: 1001 * time.Millisecond},
 		"5 requests in any second":                                               {Algorithm: bucket.SlidingWindow, Requests: 5, Period: time.Second},
 		"5 requests in any 2 hours":                                              {Algorithm: bucket.SlidingLog, Requests: 5, Period: 2 * time.Hour},
-		"denies always":                                                          {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour},
-		"denies always; on store failure: allow":                                 {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour, OnStoreFailure: bucket.FailAllow},
-		"1 at once, then one an hour; on store failure: local":                   {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailLocal},
-		"1 at once, then one an hour; on store failure: error":                   {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailError},
+		"1,000 at once, then 1,000 a second; decided in the caller for up to 100ms; bursts of 900 instead of 1,000": {Algorithm: bucket.GCRA, Requests: 1000, Period: time.Second, Lease: 100 * time.Millisecond},
+		"5 requests in any minute; decided in the caller for up to 1s; each request counts 1s longer":               {Algorithm: bucket.SlidingLog, Requests: 5, Period: time.Minute, Lease: time.Second},
+		"5 requests a minute; decided in the caller for up to 20ms; on store failure: deny":                         {Algorithm: bucket.FixedWindow, Requests: 5, Period: time.Minute, Lease: 20 * time.Millisecond, OnStoreFailure: bucket.FailDeny},
+		"denies always":                                        {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour},
+		"denies always; on store failure: allow":               {Algorithm: bucket.SlidingLog, Period: 2 * time.Hour, OnStoreFailure: bucket.FailAllow},
+		"1 at once, then one an hour; on store failure: local": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailLocal},
+		"1 at once, then one an hour; on store failure: error": {Algorithm: bucket.GCRA, Requests: 1, Period: time.Hour, OnStoreFailure: bucket.FailError},
 	} {
 		t.Run(want, func(t *testing.T) {
 			l, err := bucket.NewLimit(s)
