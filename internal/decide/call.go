@@ -42,6 +42,10 @@ type use struct {
 	ID, Owner       string
 	SettleWithin    time.Duration
 	HasSettleWithin bool
+	// Lease is how many units of each descriptor the caller would have, and Granted how many
+	// a decided call took in place of its cost; 0 means no more than that.
+	Lease   uint64
+	Granted int64
 	// IsSettlement is set on a call that settles. Then Settled is what that did.
 	IsSettlement bool
 	Settled      []Settled
@@ -74,6 +78,7 @@ type use struct {
 	hasHolders             bool // one of the hits has a holder
 	onlyReleases           bool // refunds are not taken, except those that release a slot
 	Denied                 bool
+	plainCost              int64 // of each descriptor, if Granted is not 0
 }
 
 // Descriptor is one list of entries of a call, and how it is charged.

@@ -129,11 +129,18 @@ func (o *Override) found(wrong *bucket.SpecError) string {
 	return wrong.Found
 }
 
-func (own ownLimit) make() (*bucket.Limit, error) {
+// make makes the limit, without the rule's lease if the numbers do not allow it.
+func (own ownLimit) make() (l *bucket.Limit, err error) {
 	if own.byPeriod {
-		return bucket.NewPeriodLimit(own.spec)
+		l, err = bucket.NewPeriodLimit(own.spec)
+	} else {
+		l, err = bucket.NewLimit(own.spec)
 	}
-	return bucket.NewLimit(own.spec)
+	if err != nil && own.spec.Lease != 0 {
+		own.spec.Lease = 0
+		return own.make()
+	}
+	return l, err
 }
 
 // overrideCache holds the limits of recent overrides, or why there is none: making one

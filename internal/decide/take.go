@@ -10,7 +10,12 @@ import (
 // take takes the hits of a matched call from the store, under the call's ID if it has one.
 func (d *Decider) take(ctx context.Context, c *Call) error {
 	if c.ID == "" {
-		return c.decideBy(ctx, d.Store.Take)
+		c.askForLease()
+		err := c.decideBy(ctx, d.Store.Take)
+		if err == nil && c.dropLease() {
+			err = c.decideBy(ctx, d.Store.Take)
+		}
+		return err
 	}
 	return c.decideBy(ctx, func(ctx context.Context, hits []bucket.Hit, decisions []bucket.Decision) error {
 		return d.Store.Reserve(ctx, bucket.Reservation{ID: c.StoreID(), Owner: c.Owner, Lasts: c.SettleWithin}, hits, decisions)
@@ -163,29 +168,38 @@ func (c *Call) onlyTakes() bool {
 // store about all of them at once. errs, which has an element for each and no error, gets how
 // each ended.
 func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []error) {
-	takes := make([]bucket.Take, 0, len(calls))
+	takes, of := make([]bucket.Take, 0, len(calls)), make([]int, 0, len(calls))
 	for i, c := range calls {
 		if d.Match(c) != nil || !c.onlyTakes() || d.Refuses() != nil {
 			errs[i] = ErrAlone // Decide says why
 			continue
 		}
-		c.makeDecisions()
-		takes = append(takes, bucket.Take{Hits: c.Hits, Decisions: c.decisions})
+		c.askForLease()
+		takes, of = append(takes, c.newTake()), append(of, i)
 	}
-	if len(takes) == 0 {
-		return
-	}
-	d.Many.TakeMany(ctx, takes)
-	for i, c := range calls {
-		if errs[i] != nil {
-			continue
+	for len(takes) > 0 {
+		d.Many.TakeMany(ctx, takes)
+		taken := takes
+		takes = nil
+		for n, i := range of {
+			c := calls[i]
+			if errs[i] = taken[n].Err; errs[i] != nil {
+				continue
+			}
+			c.applyDecisions()
+			if c.dropLease() {
+				of[len(takes)] = i
+				takes = append(takes, c.newTake())
+				continue
+			}
+			errs[i] = d.conclude(ctx, c)
 		}
-		taken := takes[0]
-		takes = takes[1:]
-		if errs[i] = taken.Err; errs[i] != nil {
-			continue
-		}
-		c.applyDecisions()
-		errs[i] = d.conclude(ctx, c)
+		of = of[:len(takes)]
 	}
+}
+
+// newTake returns the take of a matched call.
+func (c *Call) newTake() bucket.Take {
+	c.makeDecisions()
+	return bucket.Take{Hits: c.Hits, Decisions: c.decisions}
 }

@@ -24,7 +24,7 @@ func IsNumber(f protoreflect.FieldDescriptor) bool {
 // names are the same in JSON and in .proto files.
 func isName(name string) bool {
 	switch name {
-	case "requests", "burst", "capacity", "remaining", "cost", "returned", "added", "takes":
+	case "requests", "burst", "capacity", "remaining", "cost", "returned", "added", "takes", "lease", "granted":
 		return true
 	}
 	return false

@@ -30,8 +30,8 @@ func messages(text string, n uint64) []proto.Message {
 	own := &adminv1.AssignedNumbers{Limit: text, Requests: n, Burst: n, Period: durationpb.New(1)}
 	assignment := &adminv1.Assignment{Domain: text, Reason: text, Numbers: []*adminv1.AssignedNumbers{own, {}, own}}
 	return []proto.Message{
-		&ratelimitv1.TakeResponse{Limits: []*ratelimitv1.Limit{limit, {}, limit}},
-		&ratelimitv1.TakeRequest{Domain: text, Descriptors: []*ratelimitv1.Descriptor{
+		&ratelimitv1.TakeResponse{Limits: []*ratelimitv1.Limit{limit, {}, limit}, Granted: n, GoodFor: durationpb.New(9e7)},
+		&ratelimitv1.TakeRequest{Domain: text, Lease: n, Descriptors: []*ratelimitv1.Descriptor{
 			{Entries: []*ratelimitv1.Entry{{Key: text, Value: text}}, Cost: proto.Uint64(n), Numbers: &ratelimitv1.Numbers{Requests: n, Burst: n}},
 		}},
 		&adminv1.AuditRecord{Reason: text, Limits: []string{"requests", text, "remaining"}, Before: assignment, After: assignment, Restored: n},
@@ -138,7 +138,7 @@ func asNumbers(v any, name string) any {
 // isNumber reports whether fields of this name are numbers.
 func isNumber(name string) bool {
 	switch name {
-	case "requests", "burst", "capacity", "remaining", "cost", "returned", "added", "takes":
+	case "requests", "burst", "capacity", "remaining", "cost", "returned", "added", "takes", "lease", "granted":
 		return true
 	}
 	return false
@@ -179,7 +179,7 @@ func TestEachFieldOfThatNameIsANumber(t *testing.T) {
 			visit(file.Messages().Get(i))
 		}
 	}
-	if len(numbers) != 8 || numbers["requests"] < 4 {
+	if len(numbers) != 10 || numbers["requests"] < 4 {
 		t.Errorf("only these fields were seen: %v", numbers)
 	}
 }

@@ -75,7 +75,8 @@ func FuzzTakeResponse(f *testing.F) {
 				RetryAfter: timeOf(d.RetryAfter), ResetAfter: timeOf(d.ResetAfter), Wait: timeOf(d.Wait),
 			}
 		}
-		want := &ratelimitv1.TakeResponse{Allowed: !c.Denied, Degraded: degraded}
+		c.Granted = max(0, cost)
+		want := &ratelimitv1.TakeResponse{Allowed: !c.Denied, Degraded: degraded, Granted: uint64(c.Granted)}
 		want.Limits = []*ratelimitv1.Limit{limit(0, name, d), limit(1, "", other)}
 		want.Limits[0].Shadow = shadow
 		if c.Denied {

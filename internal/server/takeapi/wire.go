@@ -34,6 +34,8 @@ func (c takeCall) unmarshalTake(request string) error {
 			if err := c.unmarshalWithin(f.Bytes); err != nil {
 				return err
 			}
+		case f.Is(5, wire.Varint):
+			c.Lease = f.Varint
 		}
 	}
 	c.SettleEntries()
@@ -160,7 +162,8 @@ func (c takeCall) appendTakeResponse(dst []byte) []byte {
 	if isUnknown {
 		dst = wire.AppendNumber(dst, 6, 1)
 	}
-	return dst
+	dst = wire.AppendNumber(dst, 7, uint64(c.Granted))
+	return appendWait(dst, 8, c.GoodFor())
 }
 
 // appendLimitStatus appends a Limit: what limit j of descriptor i decided about a hit,

@@ -33,6 +33,7 @@ func fullTake() *ratelimitv1.TakeRequest {
 		},
 		Id:           "ä-" + long,
 		SettleWithin: &durationpb.Duration{Seconds: math.MinInt64, Nanos: math.MaxInt32},
+		Lease:        math.MaxUint64,
 	}
 }
 
@@ -57,7 +58,7 @@ func takeSeeds(t testing.TB) [][]byte {
 
 // asRead returns a call as protobuf's message.
 func (c takeCall) asRead() *ratelimitv1.TakeRequest {
-	r := &ratelimitv1.TakeRequest{Domain: c.Domain, Id: c.ID}
+	r := &ratelimitv1.TakeRequest{Domain: c.Domain, Id: c.ID, Lease: c.Lease}
 	if c.HasSettleWithin {
 		r.SettleWithin = durationpb.New(c.SettleWithin)
 	}
