@@ -161,11 +161,12 @@ func (p *reader) limit(o *yamlfile.Object, mode bucket.FailureMode, isItem bool)
 		spec.BlockFor, _ = p.span(v, allowedBlockFor)
 		spec.Postpaid = bucket.PostpaidNever // which a pause could not stop
 	}
+	if v, ok := o.Field("lease"); ok {
+		spec.Lease, _ = p.span(v, allowedLease)
+		spec.Postpaid = bucket.PostpaidNever // since it is charged before it is used
+	}
 	if v, ok := o.Field("postpaid"); ok {
 		spec.Postpaid = p.postpaid(v)
-	}
-	if v, ok := o.Field("lease"); ok {
-		spec.Lease = p.lease(o, v, s)
 	}
 	spec.Unenforced = p.unenforced(o, isItem)
 	l := p.newLimit(o, s, spec, rate)
@@ -231,16 +232,6 @@ func (p *reader) postpaid(v yamlfile.Value) bucket.Postpaid {
 	default:
 		return bucket.PostpaidNever
 	}
-}
-
-// lease reads for how long callers may use what they were granted.
-func (p *reader) lease(o *yamlfile.Object, v yamlfile.Value, s numberSpelling) time.Duration {
-	if s == envoySpelling && !o.Has("postpaid") {
-		p.Bad(v, "a lease beside requests_per_unit, which means postpaid: auto", "postpaid: false beside it, or requests with period")
-		return 0
-	}
-	d, _ := p.span(v, `1ms to 1s in whole milliseconds, such as "100ms"`)
-	return d
 }
 
 const allowedEnforce = "0% to 100%, with at most two decimals: the share of subjects that the limit may deny"
@@ -314,6 +305,8 @@ func (p *reader) rate(o *yamlfile.Object, s numberSpelling) (requests int64, per
 	period, good := read(v)
 	return requests, period, ok && good
 }
+
+const allowedLease = `1ms to 1s in whole milliseconds, such as "100ms"`
 
 const allowedBlockFor = `1s to 30d in whole milliseconds, such as "10m" or "1.5h" (ms, s, m, h, d)`
 

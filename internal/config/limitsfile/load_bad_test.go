@@ -203,9 +203,6 @@ var badFiles = []struct {
 	{"lease on a leaky_bucket", limit("algorithm: leaky_bucket, requests: 100, period: 1s, lease: 10ms"), []string{"4:75: descriptors[0].rate_limit.lease: found 10ms; allowed: no lease on a leaky_bucket"}},
 	{"lease on a concurrency", limit("algorithm: concurrency, requests: 100, hold: 1m, lease: 10ms"), []string{"4:72: descriptors[0].rate_limit.lease: found 10ms; allowed: no lease on a concurrency"}},
 	{"lease of what is charged afterwards", limit("requests: 100, period: 1s, postpaid: true, lease: 10ms"), []string{"4:66: descriptors[0].rate_limit.lease: found 10ms; allowed: no lease beside postpaid: true"}},
-	{"lease in envoyproxy/ratelimit's spelling", limit("requests_per_unit: 100, unit: second, lease: 10ms"), []string{
-		"4:61: descriptors[0].rate_limit.lease: found a lease beside requests_per_unit, which means postpaid: auto; allowed: postpaid: false beside it, or requests with period",
-	}},
 	{"lease beside numbers that are wrong", limit("requests: x, period: 10ms, lease: 10ms"), []string{`4:26: descriptors[0].rate_limit.requests: found the text "x"; allowed: ` + wholeRequests}},
 	{"name", limit(`requests: 1, period: 1s, name: "a\nb"`), []string{`4:47: descriptors[0].rate_limit.name: found the text "a\nb"; allowed: ` + names64}},
 	{"unlimited with numbers", limit("requests_per_unit: 1, unlimited: true, unit: day"), []string{

@@ -27,9 +27,12 @@ var onlyCode = map[string]string{
 	"two documents":  aFile,
 	"trailing bytes": aFile,
 
-	"requests is a fraction": "5.0 and 5 are one number there",
-	"deep metadata":          "it does not count how deep it is",
-	"too long a block_for":   "spans are texts there",
+	"requests is a fraction":         "5.0 and 5 are one number there",
+	"deep metadata":                  "it does not count how deep it is",
+	"too long a block_for":           spans,
+	"long lease":                     spans,
+	"lease over a tenth":             arithmetic,
+	"lease of all that a bucket has": arithmetic,
 
 	"equal values":                                                  twoPlaces,
 	"limits with equal names":                                       twoPlaces,
@@ -55,6 +58,7 @@ var onlyCode = map[string]string{
 }
 
 const (
+	spans      = "spans are texts there"
 	aFile      = "it describes one document, not a file"
 	twoPlaces  = "it compares no texts of two places"
 	theDomain  = "the algorithm may be the domain's, which a limit's part does not know"
@@ -92,7 +96,7 @@ func TestSchemaJudgesAsTheParser(t *testing.T) {
 		"x", "1s", "10%", "day", "minute", "auto", "deny", "gcra", "concurrency", "", strings.Repeat("x", 256), 0, 1, 61, 1001, 1.5, -1, int64(1<<52 + 1), true, false,
 		[]any{}, []any{"10.0.0.0/8"}, []any{mapping{"name": "x"}}, mapping{}, mapping{"ipv4": 8}, mapping{"name": "x"},
 	}
-	judgedByCode := map[string]bool{"starts": true, "time_zone": true, "plan": true} // see onlyCode
+	judgedByCode := map[string]bool{"starts": true, "time_zone": true, "plan": true, "lease": true} // see onlyCode
 	// each tries all keys beside those of part, which stands at a place of the file.
 	each := func(keys string, part mapping, file func(mapping) mapping) {
 		for _, key := range strings.Split(keys, ", ") {

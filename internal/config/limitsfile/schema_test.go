@@ -119,7 +119,10 @@ func limitRules() []any {
 		}
 		ways = append(ways, object{"required": needed, "properties": properties})
 	}
-	all := []any{object{"anyOf": ways}, when(is("requests", 0), without("burst")), beside("block_for", object{"properties": object{"postpaid": object{"const": false}}})}
+	all := []any{object{"anyOf": ways}, when(is("requests", 0), without("burst")), 
+		beside("block_for", object{"properties": object{"postpaid": object{"const": false}, "lease": false}}),
+		beside("lease", object{"properties": object{"postpaid": object{"const": false}}}),
+	}
 	for _, a := range bucket.Algorithms() {
 		if properties := numbersOf(a); len(properties) > 0 {
 			all = append(all, when(is("algorithm", a.String()), object{"properties": properties}))
@@ -136,9 +139,10 @@ func numbersOf(a bucket.Algorithm) object {
 		"burst":       func(s *bucket.Spec) { s.Burst = 1 },
 		"sub_windows": func(s *bucket.Spec) { s.SubWindows = 1 },
 		"postpaid":    func(s *bucket.Spec) { s.Postpaid = bucket.PostpaidAlways },
+		"lease":       func(s *bucket.Spec) { s.Lease = bucket.MinPeriod },
 		"block_for":   func(s *bucket.Spec) { s.BlockFor = bucket.MinBlockFor },
 	} {
-		s := bucket.Spec{Algorithm: a, Requests: 1, Period: time.Second}
+		s := bucket.Spec{Algorithm: a, Requests: 9, Period: time.Second}
 		change(&s)
 		if _, err := bucket.NewLimit(s); err != nil {
 			properties[name] = false
