@@ -2,6 +2,9 @@ package decide_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,10 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/decide"
 	"github.com/ratelimitd/ratelimitd/internal/decide/decidetest"
+	"github.com/ratelimitd/ratelimitd/internal/redisconn"
+	"github.com/ratelimitd/ratelimitd/internal/redisstore"
+	"github.com/ratelimitd/ratelimitd/internal/redistest"
+	"github.com/ratelimitd/ratelimitd/internal/top"
 )
 
 // Of a bucket of 10 with a tenth of it held back, 9 can be taken.
@@ -43,7 +50,9 @@ func wantLease(t *testing.T, c *decide.Call, denied bool, granted int64, goodFor
 
 // ways are how a call is decided: alone, or with one without a lease.
 func ways(r *rig) map[string]func(*decide.Call) error {
-	r.Many = manyTaker{r.Memory}
+	if r.Many == nil {
+		r.Many = manyTaker{r.Store}
+	}
 	return map[string]func(*decide.Call) error{
 		"alone": func(c *decide.Call) error { return r.Decide(context.Background(), c) },
 		"together": func(c *decide.Call) error {
@@ -133,7 +142,11 @@ func TestWhatCanBeLeased(t *testing.T) {
 // until its retry.
 func TestALeaseIsTaken(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, leasedLimits)
+	t.Run("memory", func(t *testing.T) { leaseIsTaken(t, newRig(t, leasedLimits)) })
+	t.Run("redis", func(t *testing.T) { leaseIsTaken(t, newRig(t, leasedLimits, onRedis(t))) })
+}
+
+func leaseIsTaken(t *testing.T, r *rig) {
 	for way, decided := range ways(r) {
 		t.Run(way, func(t *testing.T) {
 			take := func(cost, lease uint64) *decide.Call {
@@ -166,6 +179,40 @@ func TestALeaseIsTaken(t *testing.T) {
 				t.Error("nothing came back")
 			}
 		})
+	}
+}
+
+func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
+
+// onRedis has a decider keep its states in Redis, under a prefix of its own.
+func onRedis(t testing.TB) func(*decide.Options) {
+	return func(o *decide.Options) {
+		conn, err := redisconn.New(redisconn.Options{Mode: redisconn.Single, Addresses: []string{redistest.Single(t)}, Prefix: fmt.Sprintf("test-%x", rand.Uint64()), Timeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := redisstore.New(conn, redisstore.Options{
+			HashTags: 32, Batch: redisstore.BatchBounds{Size: 1000, InFlight: 1, Queue: 10_000}, Clock: o.Now, DenialMemory: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = s.Close(), conn.Close() })
+		o.Store, o.Many = s, s
+	}
+}
+
+// Who used the most is who was granted the most.
+func TestLeasesCountInTops(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, leasedLimits, func(o *decide.Options) { o.Tops = decide.Tops{Used: true, Budget: top.NewBudget(1 << 20)} })
+	c := r.Call(decidetest.Asking("user=a", 1))
+	c.Lease = 8
+	if err := r.Decide(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.Top(top.Question{Kind: top.Used}); a.Total != 8 {
+		t.Errorf("%d were used", a.Total)
 	}
 }
 

@@ -39,6 +39,7 @@ descriptors:
   - {key: shadow, shadow_mode: true, rate_limit: {requests: 0, period: 1h}}
   - {key: tenant, plan: free, plans: {free: {requests: 2, period: 1h, algorithm: fixed_window, name: hour}, pro: {requests: 9, period: 1h, algorithm: fixed_window, name: hour}}}
   - {key: free, rate_limit: {unlimited: true}}
+  - {key: leased, rate_limit: {name: hour, algorithm: fixed_window, requests: 9, period: 1h, lease: 1s}}
 `
 
 // recorded is a sink that keeps the lines.
@@ -171,6 +172,13 @@ func TestEachKindOfRequestIsRecorded(t *testing.T) {
 				`"limits":[{"name":"hour","result":"settled","remaining":1,"reset_after_us":3589750000,"returned":1,"takes":1}]},` +
 				`{"entries":[["several","x"]],"rule":"several","cost":1,"kept":true,"result":"allowed"},{"entries":[["several","x"]],"rule":"several","cost":4,"result":"allowed",` +
 				`"limits":[{"name":"second","result":"unknown","remaining":0},{"name":"day","result":"unknown","remaining":0}]}]`},
+		{"a lease", func() {
+			r := servertest.Taking("leased=x")
+			r.Lease = 5
+			d.SendTake(r)
+		},
+			`"seq":17,"api":"api_grpc",LIMITS,"domain":"api","result":"allowed","descriptors":[{"entries":[["leased","x"]],"rule":"leased","cost":5,"result":"allowed",` +
+				`"limits":[{"name":"hour","result":"allowed","remaining":4,"reset_after_us":3589750000}]}]`},
 		{"settled in vain", func() { _, _ = d.API().Settle(context.Background(), servertest.Settling("one", "user=grace")) },
 			`"api":"api_grpc","domain":"api","id":"one","result":"error","code":"InvalidArgument","descriptors":[{"entries":[["user","grace"]],"cost":1,"result":"error"}]`},
 		{"given back in vain", func() { _ = d.GiveBack(servertest.Taking("user=bob", "user=x"), response) },
