@@ -60,6 +60,7 @@ func messageAttackers() []attacker {
 		{"takes of many descriptors", callAll(string(wideTakes(400)), takeMany)},
 		{"takes of many descriptors whose callers go", callAndGo(string(wideTakes(400)), takeMany)},
 		{"streamed takes of many descriptors", callAll(string(wideStreamMessage(400)), takeStream)},
+		{"takes of who is paused", callAll(string(pausedTakes(1000)), takeMany)},
 	}
 }
 
@@ -80,6 +81,18 @@ func wideTakes(n int) []byte {
 	r := new(ratelimitv1.TakeManyRequest)
 	for range n {
 		r.Takes = append(r.Takes, wideTake())
+	}
+	return marshal(r)
+}
+
+// pausedTakes is a message of n takes for two thirds as many logins: it pauses half of them,
+// and the others when it is sent again.
+func pausedTakes(n int) []byte {
+	r := new(ratelimitv1.TakeManyRequest)
+	for i := range n {
+		r.Takes = append(r.Takes, &ratelimitv1.TakeRequest{
+			Domain: "api", Descriptors: []*ratelimitv1.Descriptor{{Entries: []*ratelimitv1.Entry{{Key: "login", Value: fmt.Sprint(i * 2 / 3)}}}},
+		})
 	}
 	return marshal(r)
 }

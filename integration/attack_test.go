@@ -35,6 +35,8 @@ descriptors:
       - {name: second, requests: 1000000, period: 1s}
       - {name: minute, requests: 100000000, period: 1m}
       - {name: hour, requests: 1000000000, period: 1h}
+  - key: login
+    rate_limit: {algorithm: fixed_window, requests: 1, period: 1d, block_for: 1h}
   - key: tokens
     rate_limit: {unit: hour, requests_per_unit: 1000000000}
   - key: tenant

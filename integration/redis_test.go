@@ -72,8 +72,9 @@ func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// However hard three daemons are hammered, a pause begins once, is not extended, and ends by
-// a reset. The two descriptors are on different hash tags of a cluster.
+// However hard three daemons are hammered, in two spellings of one network, a pause begins
+// once, is not extended, and ends by a reset. The two descriptors are on different hash tags
+// of a cluster.
 func TestPausesOverThreeDaemons(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -84,17 +85,18 @@ func TestPausesOverThreeDaemons(t *testing.T) {
 		{"cluster", func() []string { return redistest.Cluster(t) }},
 	} {
 		t.Run(tc.mode, func(t *testing.T) {
-			const limits = "domain: d\ndescriptors:\n- {key: address, rate_limit: {requests: 1000000, period: 365d}}\n" +
-				"- {key: login, rate_limit: {requests: 20, period: 365d, algorithm: sliding_window, block_for: 1h}}\n"
+			const limits = "domain: d\ndescriptors:\n- {key: user, rate_limit: {requests: 1000000, period: 365d}}\n" +
+				"- {key: address, network: {ipv6: 64}, rate_limit: {requests: 20, period: 365d, algorithm: sliding_window, block_for: 1h}}\n"
 			daemons := startAll(t, 3, steered(t, limits, redisFlags(tc.mode, tc.addrs()...)...)...)
+			spellings := []string{"2001:db8::7", "[2001:0DB8:0:0::8]:443"}
 			for round := range 2 {
 				var admitted atomic.Int64
 				var wait sync.WaitGroup
 				for i := range 12 {
 					wait.Go(func() {
 						for n := range 20 {
-							two := request("d", 1, "login=k")
-							two.Descriptors = append(two.Descriptors, request("d", 1, fmt.Sprint("address=", n)).Descriptors...)
+							two := request("d", 1, "address="+spellings[n%2])
+							two.Descriptors = append(two.Descriptors, request("d", 1, fmt.Sprint("user=", n)).Descriptors...)
 							r, err := daemons[i%len(daemons)].client.ShouldRateLimit(t.Context(), two)
 							if err != nil {
 								t.Error(err)
@@ -114,10 +116,10 @@ func TestPausesOverThreeDaemons(t *testing.T) {
 				if n := admitted.Load(); n != 20 || pauses != float64(round+1) {
 					t.Errorf("after %d resets %d of 20 were admitted and %v pauses began", round, n, pauses)
 				}
-				if out, _, _ := daemons[0].steer("", "explain", "--domain", "d", "login=k"); !strings.Contains(out, "paused until ") {
+				if out, _, _ := daemons[0].steer("", "explain", "--domain", "d", "address="+spellings[round]); !strings.Contains(out, "paused until ") {
 					t.Errorf("explain says\n%s", out)
 				}
-				if _, stderr, code := daemons[0].steer("", "reset", "--domain", "d", "login=k", "--reason", "a new password"); code != 0 {
+				if _, stderr, code := daemons[0].steer("", "reset", "--domain", "d", "address="+spellings[1-round], "--reason", "a ticket"); code != 0 {
 					t.Fatal(stderr)
 				}
 			}
