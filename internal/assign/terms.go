@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 )
 
 // Terms are the parts that a layer says, of these: a plan, the numbers of each limit, a
@@ -36,6 +38,16 @@ type Numbers struct {
 	Period time.Duration `json:"period,omitempty"`
 	// Burst is a bucket's capacity; 0 means as many as Requests.
 	Burst int64 `json:"burst,omitempty"`
+	// BlockFor is 0 for the limit's own.
+	BlockFor time.Duration `json:"block_for,omitempty"`
+}
+
+// In returns the spec of a limit with these numbers in place of its own.
+func (n *Numbers) In(spec bucket.Spec) bucket.Spec {
+	spec.Requests, spec.Burst = n.Requests, n.Burst
+	spec.Period = cmp.Or(n.Period, spec.Period)
+	spec.BlockFor = cmp.Or(n.BlockFor, spec.BlockFor)
+	return spec
 }
 
 // Parts names parts of an assignment.

@@ -24,6 +24,8 @@ const (
 	// MinBlockFor and MaxBlockFor bound BlockFor, which is in whole milliseconds.
 	MinBlockFor = time.Second
 	MaxBlockFor = 30 * 24 * time.Hour
+	// AllowedBlockFor says so.
+	AllowedBlockFor = "1s to 30d in whole milliseconds"
 	// MaxLease is the longest lease.
 	MaxLease = time.Second
 	// DefaultSubWindows is the resolution of a sliding_window whose Spec has 0.
@@ -136,7 +138,7 @@ func (s *Spec) checkBlockFor(bad func(field string, found any, allowed string, a
 	case s.Postpaid != PostpaidNever:
 		bad("block_for", s.BlockFor, "no block_for beside postpaid %s, since a pause cannot stop what was used already", s.Postpaid)
 	case s.BlockFor < MinBlockFor || s.BlockFor > MaxBlockFor || s.BlockFor%MinPeriod != 0:
-		bad("block_for", s.BlockFor, "1s to 30d in whole milliseconds")
+		bad("block_for", s.BlockFor, AllowedBlockFor)
 	}
 }
 

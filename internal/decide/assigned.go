@@ -68,15 +68,10 @@ func (c *Call) assign(o *Outcome, own *assign.Held, now int64, releases bool) {
 // one state. If its algorithm cannot count these numbers, since the file has changed,
 // the limit stays as it is.
 func (d *Decider) withNumbers(l *bucket.Limit, n assign.Numbers) *bucket.Limit {
-	spec := l.Spec
 	if l.Algorithm.HasHolders() && n.Period != 0 {
 		return l // they are for a rate of the same name
 	}
-	spec.Requests, spec.Burst = n.Requests, n.Burst
-	if n.Period != 0 {
-		spec.Period = n.Period
-	}
-	if own, err := d.overrides.get(ownLimit{spec: spec}); err == nil {
+	if own, err := d.overrides.get(ownLimit{spec: n.In(l.Spec)}); err == nil {
 		return own
 	}
 	return l

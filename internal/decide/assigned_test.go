@@ -78,6 +78,20 @@ func TestLayersDecideUntilTheyEnd(t *testing.T) {
 	}
 }
 
+// Assigned numbers may bring a block_for, and keep that of the limit otherwise.
+func TestAssignedNumbersMayPause(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "domain: d\ndescriptors: [{key: user, rate_limit: {requests: 5, period: 1m, block_for: 10m}}]\n")
+	for subject, blockFor := range map[string]time.Duration{"user=kept": 0, "user=own": time.Hour} {
+		r.assign(subject, assign.Terms{Numbers: []assign.Numbers{{Requests: 1, BlockFor: blockFor}}})
+		r.Take(decidetest.Asking(subject, 1))
+		c := r.Take(decidetest.Asking(subject, 1))
+		if got := c.Outcomes[0].Decisions[0].Paused; got != max(blockFor, 10*time.Minute) {
+			t.Errorf("%s is paused for %v", subject, got)
+		}
+	}
+}
+
 // blockedFor returns when a descriptor that is blocked at a time may be asked for again.
 func (r *rig) blockedFor(text string, now int64) time.Duration {
 	r.T.Helper()

@@ -171,6 +171,7 @@ type Numbers struct {
 	Algorithm       string
 	Requests, Burst int64
 	Period          time.Duration
+	BlockFor        time.Duration
 	// Calendar is the unit of a limit by calendar, with where its windows begin and in
 	// which time zone; all three are empty for other limits.
 	Calendar, Starts, TimeZone string

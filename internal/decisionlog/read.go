@@ -497,6 +497,8 @@ func (n *Numbers) read(v *fastjson.Value) *LineError {
 			return span(&n.Period, v, 0)
 		case "burst":
 			return number(&n.Burst, v, math.MinInt64, math.MaxInt64)
+		case "block_for_us":
+			return span(&n.BlockFor, v, 0)
 		case "calendar":
 			return text(&n.Calendar, v)
 		case "starts":

@@ -179,6 +179,7 @@ func (w *writer) limit(l *Line, d *Limit) {
 		w.number(`,"requests":`, n.Requests)
 		w.number(`,"period_us":`, n.Period.Microseconds())
 		w.number(`,"burst":`, n.Burst)
+		w.number(`,"block_for_us":`, n.BlockFor.Microseconds())
 		if n.Calendar != "" {
 			w.text(`,"calendar":`, n.Calendar)
 			w.text(`,"starts":`, n.Starts)

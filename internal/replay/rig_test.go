@@ -269,7 +269,7 @@ func traceWith(t testing.TB, seed uint64, n int, happens func(r *recorder, i int
 	keys := []string{"token", "gcra", "leaky", "fixed", "sliding", "log", "postpaid", "report", "shadow", "quota", "quota2", "large", "block", "free", "tenant", "several", "none"}
 	for _, a := range []assign.Assignment{
 		{Base: assign.Layer{Terms: assign.Terms{Plan: "pro"}}},
-		{Base: assign.Layer{Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8}}}}},
+		{Base: assign.Layer{Terms: assign.Terms{Numbers: []assign.Numbers{{Limit: "second", Requests: 6, Burst: 8, BlockFor: time.Second}}}}},
 		{Base: assign.Layer{Terms: assign.Terms{Unlimited: true}}},
 		{Layers: []assign.Layer{{Terms: assign.Terms{Blocked: true}, Until: began + 20e6}}},
 		{Base: assign.Layer{Terms: assign.Terms{Plan: "gone"}}},

@@ -217,12 +217,12 @@ func (s *said) read(l *decisionlog.Line, d *decisionlog.Descriptor, recorded *de
 	own := assign.Terms{Unlimited: d.Unlimited}
 	for i := range d.Limits {
 		if n := d.Limits[i].Numbers; n != nil && n.Assigned {
-			numbers := assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst}
+			numbers := assign.Numbers{Limit: limitName(&d.Limits[i]), Requests: n.Requests, Period: n.Period, Burst: n.Burst, BlockFor: n.BlockFor}
 			if n.Calendar != "" {
 				numbers.Period = 0 // that of a limit by calendar follows from it
 				filed := recorded.limitNamed(numbers.Limit, l, d)
 				addCalendar(&own.Calendar, n, filed)
-				if filed != nil && filed.Requests == n.Requests {
+				if filed != nil && filed.Requests == n.Requests && filed.BlockFor == n.BlockFor {
 					continue // only its windows were assigned
 				}
 			}

@@ -107,6 +107,7 @@ func randomTerms(r *rand.Rand) (t assign.Terms) {
 			n := assign.Numbers{Limit: limit, Requests: []int64{0, 5, bucket.MaxRequests}[r.IntN(3)]}
 			if often() {
 				n.Period, n.Burst = []time.Duration{time.Millisecond, bucket.MaxPeriod}[r.IntN(2)], []int64{0, bucket.MaxRequests}[r.IntN(2)]
+				n.BlockFor = []time.Duration{0, bucket.MaxBlockFor}[r.IntN(2)]
 			}
 			t.Numbers = append(t.Numbers, n)
 		}

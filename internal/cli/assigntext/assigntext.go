@@ -128,6 +128,9 @@ func numbersText(n *adminv1.AssignedNumbers) string {
 	if n.GetBurst() > 0 {
 		text += " with burst " + words.Thousands(int64(n.GetBurst()))
 	}
+	if n.BlockFor != nil {
+		text += " with block_for " + period.Format(n.GetBlockFor().AsDuration())
+	}
 	return text
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // AllowedNumbers is how the numbers of a limit are written.
-const AllowedNumbers = `[NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200`
+const AllowedNumbers = `[NAME=]REQUESTS[/PERIOD][,BURST][,BLOCK_FOR], such as month=5000000/30d, 100/1s,200 or login=5,10m`
 
 // parseNumbers reads the numbers of one limit. A limit without a name has none here;
 // without a period the limit keeps its own. A backslash in the name means the same as in
@@ -27,7 +27,7 @@ func parseNumbers(text string) (*adminv1.AssignedNumbers, error) {
 		name, rest = "", text
 	}
 	bad := func(what string) error { return fmt.Errorf("found %q%s; allowed: %s", text, what, AllowedNumbers) }
-	rest, burst, hasBurst := strings.Cut(rest, ",")
+	rest, more, hasMore := strings.Cut(rest, ",")
 	requests, per, hasPeriod := strings.Cut(rest, "/")
 	n := &adminv1.AssignedNumbers{Limit: spelling.ParsePart(name)}
 	var ok bool
@@ -41,10 +41,21 @@ func parseNumbers(text string) (*adminv1.AssignedNumbers, error) {
 		}
 		n.Period = durationpb.New(d)
 	}
-	if hasBurst {
+	burst, block, hasBlock := strings.Cut(more, ",")
+	if d, err := period.Parse(more); err == nil { // a time has a unit
+		n.BlockFor, hasMore = durationpb.New(d), false
+	}
+	if hasMore {
 		if n.Burst, ok = parseNumber(burst); !ok || n.Burst == 0 {
 			return nil, bad(fmt.Sprintf(", where %q is no burst from 1 to %d", burst, int64(bucket.MaxRequests)))
 		}
+	}
+	if hasBlock {
+		d, err := period.Parse(block)
+		if err != nil {
+			return nil, bad(", where block_for is " + err.Error())
+		}
+		n.BlockFor = durationpb.New(d)
 	}
 	return n, nil
 }
@@ -86,6 +97,9 @@ func formatNumbers(list []*adminv1.AssignedNumbers) string {
 		}
 		if n.GetBurst() > 0 {
 			fmt.Fprintf(&s, ",%d", n.GetBurst())
+		}
+		if n.BlockFor != nil {
+			s.WriteString("," + period.Format(n.GetBlockFor().AsDuration()))
 		}
 		items[i] = s.String()
 	}

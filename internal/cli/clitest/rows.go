@@ -40,7 +40,8 @@ func HostileAssignments() []*adminv1.Assignment {
 		{Domain: "#", Entries: entries("é", "日本"), Unlimited: true},
 		{Domain: "api", Entries: entries("n", "1"), Numbers: []*adminv1.AssignedNumbers{
 			{Requests: 0},
-			{Limit: ` a=b;c\ ,/`, Requests: 1 << 52, Period: durationpb.New(1500 * time.Millisecond), Burst: 1<<52 - 1},
+			{Limit: ` a=b;c\ ,/`, Requests: 1 << 52, Period: durationpb.New(1500 * time.Millisecond), Burst: 1<<52 - 1, BlockFor: durationpb.New(90 * time.Second)},
+			{Limit: "login", Requests: 5, BlockFor: durationpb.New(10 * time.Minute)},
 			{Limit: "month", Requests: 5, Period: durationpb.New(30 * 24 * time.Hour)},
 		}},
 		{

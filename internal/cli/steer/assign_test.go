@@ -197,7 +197,7 @@ func TestAssignRefusesBeforeItAsks(t *testing.T) {
 		{"unassign --domain api tenant=acme --blocks", "found --blocks without --all; allowed: both, or unblock"},
 		{"unassign --domain api tenant=acme --limit month=500", `flag --limit: found "month=500"; allowed: the name of a limit, such as month`},
 		{"assign --domain api tenant --plan pro", `found "tenant"; allowed: KEY=VALUE`},
-		{"assign --domain api tenant=acme --limit x", `flag --limit: found "x", where "x" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST]`},
+		{"assign --domain api tenant=acme --limit x", `flag --limit: found "x", where "x" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST][,BLOCK_FOR]`},
 		{"assign --domain api tenant=acme --plan pro --until 2020-01-01", "flag --until: found 2020-01-02T00:00:00Z, which is over"},
 		{"assign --domain api tenant=acme --plan pro --until soon", `flag --until: found "soon"; allowed: a span`},
 		{"assign --domain api tenant=acme --plan pro --for 5", `flag --for: found 5 without a unit ("5s" would be seconds); allowed: 1ms to 366d`},

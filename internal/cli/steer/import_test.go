@@ -104,14 +104,14 @@ api,tenant=g,,month=0.5,,2254-12-31,
 `
 	const want = `standard input:3:1: domain: found an empty text; allowed: the name of a domain
 standard input:4:5: entries: found "tenant"; allowed: KEY=VALUE[,KEY=VALUE] and so on
-standard input:4:16: limits: found "x/1s", where "x" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200
+standard input:4:16: limits: found "x/1s", where "x" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST][,BLOCK_FOR], such as month=5000000/30d, 100/1s,200 or login=5,10m
 standard input:4:21: unlimited: found "yes"; allowed: true, false or nothing
 standard input:4:25: until: found "soon"; allowed: a moment such as 2026-12-31T18:00:00Z, or a date such as 2026-12-31, which ends with that day in UTC
 standard input:5:1: found 3 fields; allowed: 7, as in the header
 standard input:6:17: until: found it without a part that it would end; allowed: both
 standard input:7:1: found tenant=a of api again, the first is on line 2; allowed: its rows one below the other
 standard input:8:18: numbers[1].limit: found the limit "month" twice; allowed: each limit once
-standard input:12:15: limits: found "month=0.5", where "0.5" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST], such as month=5000000/30d or 100/1s,200
+standard input:12:15: limits: found "month=0.5", where "0.5" are no requests from 0 to 4503599627370496; allowed: [NAME=]REQUESTS[/PERIOD][,BURST][,BLOCK_FOR], such as month=5000000/30d, 100/1s,200 or login=5,10m
 `
 	for _, dryRun := range []bool{true, false} {
 		args, would, made := []string{"assign", "--from", "-"}, "", 2

@@ -308,7 +308,7 @@ func (p *reader) rate(o *yamlfile.Object, s numberSpelling) (requests int64, per
 
 const allowedLease = `1ms to 1s in whole milliseconds, such as "100ms"`
 
-const allowedBlockFor = `1s to 30d in whole milliseconds, such as "10m" or "1.5h" (ms, s, m, h, d)`
+const allowedBlockFor = bucket.AllowedBlockFor + `, such as "10m" or "1.5h" (ms, s, m, h, d)`
 
 func (p *reader) period(v yamlfile.Value) (time.Duration, bool) { return p.span(v, period.Allowed) }
 

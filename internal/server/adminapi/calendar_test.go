@@ -69,6 +69,8 @@ func TestWrongCalendarsAreRefused(t *testing.T) {
 		{"tenant%3Dx", `{"calendar":{"starts":"the 15th"}}`, `calendar.starts: found \"the 15th\"; allowed: :MM of an hour`},
 		{"tenant%3Dx", `{"calendar":{"time_zone":"CET"}}`, `calendar.time_zone: found \"CET\"; allowed: UTC, or a place of the IANA's list; the nearest: Europe/Brussels`},
 		{"tenant%3Dx", `{"numbers":[{"limit":"month","requests":5,"period":"86400s"}]}`, `numbers of \"month\", period: found 24h0m0s; allowed: no period beside a calendar`},
+		{"tenant%3Dx", `{"numbers":[{"limit":"month","requests":5,"block_for":"0.5s"}]}`, `numbers[0].block_for: found 500ms; allowed: 1s to 30d in whole milliseconds, or none for the limit's own`},
+		{"tenant%3Dx", `{"numbers":[{"limit":"month","requests":5,"block_for":"0s"}]}`, `numbers[0].block_for: found 0s; allowed: a time, or leave it out for the limit's own`},
 		{"user%3Dx", `{"calendar":{"starts":"15"}}`, "calendar: found one, and the rule user has no limit by calendar"},
 		{"path%3Dx", `{"calendar":{"starts":"15"}}`, "entries: found path=x, which match no rule"},
 		{"account%3Dx", `{"calendar":{"starts":"monday"}}`, "of the rule account: a day of the month"},

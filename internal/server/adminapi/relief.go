@@ -91,10 +91,10 @@ func (a *API) numbersBeyondRelief(domain *rules.Domain, s assign.Subject, n *ass
 			continue
 		}
 		isInForce = true
-		own, asked := limit.Spec, withNumbers(limit.Spec, n)
+		own, asked := limit.Spec, n.In(limit.Spec)
 		if held := a.held(s); held != nil {
 			if base := numbersOf(held.Base.Terms, n.Limit); base != nil {
-				own = withNumbers(limit.Spec, base)
+				own = base.In(limit.Spec)
 			}
 			if now := numbersOf(held.Now(), n.Limit); now != nil && now.Requests < own.Requests {
 				return fmt.Sprintf("relief for %s, which a temporary layer restricts to %s requests", name, words.Thousands(now.Requests))
@@ -104,6 +104,8 @@ func (a *API) numbersBeyondRelief(domain *rules.Domain, s assign.Subject, n *ass
 		switch {
 		case asked.Period != own.Period:
 			return fmt.Sprintf("a period of %s for %s, which has %s", timespan.Format(asked.Period), name, timespan.Format(own.Period))
+		case asked.BlockFor != own.BlockFor:
+			return fmt.Sprintf("a block_for of %s for %s, which has another or none", timespan.Format(asked.BlockFor), name)
 		case beyond(asked.Requests, own.Requests):
 			return fmt.Sprintf("%s requests for %s, which has %s", words.Thousands(asked.Requests), name, words.Thousands(own.Requests))
 		case beyond(burstOf(&asked), burstOf(&own)):
@@ -114,15 +116,6 @@ func (a *API) numbersBeyondRelief(domain *rules.Domain, s assign.Subject, n *ass
 		return "numbers of " + name + ", which is not in force without temporary layers"
 	}
 	return ""
-}
-
-// withNumbers returns the spec of a limit with other numbers.
-func withNumbers(spec bucket.Spec, n *assign.Numbers) bucket.Spec {
-	spec.Requests, spec.Burst = n.Requests, n.Burst
-	if n.Period != 0 {
-		spec.Period = n.Period
-	}
-	return spec
 }
 
 // burstOf returns how many requests may come at once.

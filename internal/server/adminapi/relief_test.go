@@ -36,6 +36,7 @@ func TestSupportMayRelieveWithinBounds(t *testing.T) {
 		{acme, `{"numbers":[{"limit":"hour","requests":150}]}`, "numbers without an end"},
 		{acme, `{"numbers":[{"limit":"hour","requests":150}],"until":"2026-01-02T00:31:00Z"}`, "an end in 1d 1h"},
 		{acme, `{"numbers":[{"limit":"hour","requests":150,"period":"60s"}],UNTIL}`, `a period of 1m for the limit \"hour\", which has 1h`},
+		{acme, `{"numbers":[{"limit":"hour","requests":150,"block_for":"60s"}],UNTIL}`, `a block_for of 1m for the limit \"hour\", which has another or none`},
 		{acme, `{"plan":"pro",UNTIL}`, `the plan \"pro\"`},
 		{acme, `{"numbers":[{"limit":"hour","requests":150}],"blocked":true,UNTIL}`, "a block"},
 		{acme, `{"unlimited":true,UNTIL}`, "unlimited"},

@@ -266,14 +266,11 @@ func wrongForLimit(rule *rules.Rule, n *assign.Numbers) string {
 		return fmt.Sprintf("numbers: found the limit %s, which the rule %s does not have%s; allowed: %s",
 			yamlfile.Quote(n.Limit), rule.Path(), nearest(fmt.Sprintf("%q", n.Limit), names), few(names))
 	}
-	spec := rule.Limits[i].Spec
-	spec.Requests, spec.Burst, spec.Lease = n.Requests, n.Burst, 0 // without a lease that they do not allow
-	if n.Period != 0 {
-		if spec.Algorithm.HasHolders() {
-			return fmt.Sprintf("numbers of %q, period: found %s; allowed: none for requests in flight, whose hold stays that of the rule %s", n.Limit, n.Period, rule.Path())
-		}
-		spec.Period = n.Period
+	if n.Period != 0 && rule.Limits[i].Algorithm.HasHolders() {
+		return fmt.Sprintf("numbers of %q, period: found %s; allowed: none for requests in flight, whose hold stays that of the rule %s", n.Limit, n.Period, rule.Path())
 	}
+	spec := n.In(rule.Limits[i].Spec)
+	spec.Lease = 0 // they may be such that it goes
 	_, err := bucket.NewLimit(spec)
 	if err == nil {
 		return ""

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ratelimitd/ratelimitd/internal/assign"
@@ -128,17 +129,24 @@ func readChange(m *adminv1.Assignment, now time.Time) (assign.Change, error) {
 	return c, nil
 }
 
+// isSpan reports whether d is a time above 0, or absent.
+func isSpan(d *durationpb.Duration) bool { return d == nil || d.IsValid() && d.AsDuration() > 0 }
+
 func readLayer(m layer, now time.Time) (assign.Layer, error) {
 	l := assign.Layer{
 		Terms:  assign.Terms{Plan: m.GetPlan(), Unlimited: m.GetUnlimited(), Blocked: m.GetBlocked()},
 		Reason: m.GetReason(),
 	}
 	for i, n := range m.GetNumbers() {
-		if err := n.GetPeriod().CheckValid(); n.GetPeriod() != nil && (err != nil || n.GetPeriod().AsDuration() <= 0) {
-			return l, fmt.Errorf("numbers[%d].period: found %s; allowed: a time, or leave it out for the limit's own", i, n.GetPeriod())
+		if !isSpan(n.GetPeriod()) {
+			return l, fmt.Errorf("numbers[%d].period: found %s; allowed: a time, or leave it out for the limit's own", i, n.GetPeriod().AsDuration())
+		}
+		if !isSpan(n.GetBlockFor()) {
+			return l, fmt.Errorf("numbers[%d].block_for: found %s; allowed: a time, or leave it out for the limit's own", i, n.GetBlockFor().AsDuration())
 		}
 		l.Numbers = append(l.Numbers, assign.Numbers{
 			Limit: n.GetLimit(), Requests: numberOf(n.GetRequests()), Period: n.GetPeriod().AsDuration(), Burst: numberOf(n.GetBurst()),
+			BlockFor: n.GetBlockFor().AsDuration(),
 		})
 	}
 	if c := m.GetCalendar(); c != nil {

@@ -48,6 +48,9 @@ func showNumbers(numbers []assign.Numbers) []*adminv1.AssignedNumbers {
 		if n.Period != 0 {
 			shown.Period = durationpb.New(n.Period)
 		}
+		if n.BlockFor != 0 {
+			shown.BlockFor = durationpb.New(n.BlockFor)
+		}
 		all = append(all, shown)
 	}
 	return all

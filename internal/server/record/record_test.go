@@ -211,7 +211,7 @@ func TestTheSchemaNamesEveryField(t *testing.T) {
 	t.Parallel()
 	limit := decisionlog.Limit{
 		Name: "hour", Result: "denied", At: 1, Seq: 2, Remaining: 3, RetryAfter: time.Second, ResetAfter: time.Second, Paused: time.Second, Degraded: true, Remembered: true, Released: "slot", Renewed: true,
-		Numbers: &decisionlog.Numbers{Algorithm: "gcra", Requests: 1, Burst: 1, Period: time.Second, Calendar: "month", Starts: "15", TimeZone: "UTC", Assigned: true, Apart: true}, TakenAt: 1,
+		Numbers: &decisionlog.Numbers{Algorithm: "gcra", Requests: 1, Burst: 1, Period: time.Second, BlockFor: time.Second, Calendar: "month", Starts: "15", TimeZone: "UTC", Assigned: true, Apart: true}, TakenAt: 1,
 		Returned: 1, Added: 2, Takes: 3,
 	}
 	decision := decisionlog.Line{

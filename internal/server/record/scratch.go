@@ -66,7 +66,7 @@ func (s *scratch) descriptor() *descriptor {
 // is nil.
 func (s *scratch) numbers(limit int, l *bucket.Limit, own *decide.Override) {
 	n := decisionlog.Numbers{
-		Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, Assigned: own == nil, Apart: own != nil && own.Apart,
+		Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, Period: l.Period, BlockFor: l.BlockFor, Assigned: own == nil, Apart: own != nil && own.Apart,
 	}
 	if c := l.Calendar; c.Unit != bucket.NoCalendar {
 		n.Calendar, n.Starts, n.TimeZone = c.Unit.String(), c.Starts.In(c.Unit), c.Zone.String()

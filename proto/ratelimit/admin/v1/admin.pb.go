@@ -2658,7 +2658,10 @@ type AssignedNumbers struct {
 	// Absent: the limit's own.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	// A bucket's capacity; 0: as many as requests.
-	Burst         uint64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	Burst uint64 `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`
+	// How long who goes over is denied: 1 s to 30 days in whole milliseconds. Absent: as long
+	// as the limit says.
+	BlockFor      *durationpb.Duration `protobuf:"bytes,5,opt,name=block_for,json=blockFor,proto3" json:"block_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2719,6 +2722,13 @@ func (x *AssignedNumbers) GetBurst() uint64 {
 		return x.Burst
 	}
 	return 0
+}
+
+func (x *AssignedNumbers) GetBlockFor() *durationpb.Duration {
+	if x != nil {
+		return x.BlockFor
+	}
+	return nil
 }
 
 type PutAssignmentsRequest struct {
@@ -4693,12 +4703,13 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\amade_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\"G\n" +
 	"\x10AssignedCalendar\x12\x1b\n" +
 	"\ttime_zone\x18\x01 \x01(\tR\btimeZone\x12\x16\n" +
-	"\x06starts\x18\x02 \x01(\tR\x06starts\"\x8c\x01\n" +
+	"\x06starts\x18\x02 \x01(\tR\x06starts\"\xc4\x01\n" +
 	"\x0fAssignedNumbers\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\x04R\brequests\x121\n" +
 	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x14\n" +
-	"\x05burst\x18\x04 \x01(\x04R\x05burst\"\x7f\n" +
+	"\x05burst\x18\x04 \x01(\x04R\x05burst\x126\n" +
+	"\tblock_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bblockFor\"\x7f\n" +
 	"\x15PutAssignmentsRequest\x125\n" +
 	"\x04puts\x18\x01 \x03(\v2!.ratelimit.admin.v1.PutAssignmentR\x04puts\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x16\n" +
@@ -5051,78 +5062,79 @@ var file_ratelimit_admin_v1_admin_proto_depIdxs = []int32{
 	64,  // 49: ratelimit.admin.v1.TemporaryLayer.until:type_name -> google.protobuf.Timestamp
 	64,  // 50: ratelimit.admin.v1.TemporaryLayer.made_at:type_name -> google.protobuf.Timestamp
 	63,  // 51: ratelimit.admin.v1.AssignedNumbers.period:type_name -> google.protobuf.Duration
-	36,  // 52: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
-	31,  // 53: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
-	38,  // 54: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
-	31,  // 55: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
-	4,   // 56: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
-	41,  // 57: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	41,  // 58: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
-	5,   // 59: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
-	31,  // 60: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
-	31,  // 61: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
-	61,  // 62: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	31,  // 63: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
-	31,  // 64: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
-	61,  // 65: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	4,   // 66: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
-	41,  // 67: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	61,  // 68: ratelimit.admin.v1.UndoAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
-	41,  // 69: ratelimit.admin.v1.UndoAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
-	57,  // 70: ratelimit.admin.v1.UndoAssignmentResponse.undone:type_name -> ratelimit.admin.v1.AuditRecord
-	57,  // 71: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
-	54,  // 72: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
-	64,  // 73: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
-	64,  // 74: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
-	64,  // 75: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
-	61,  // 76: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
-	57,  // 77: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
-	64,  // 78: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	6,   // 79: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
-	61,  // 80: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
-	31,  // 81: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
-	31,  // 82: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
-	7,   // 83: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
-	8,   // 84: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
-	60,  // 85: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
-	63,  // 86: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
-	54,  // 87: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
-	61,  // 88: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
-	10,  // 89: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
-	13,  // 90: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
-	18,  // 91: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
-	27,  // 92: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
-	29,  // 93: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
-	35,  // 94: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
-	37,  // 95: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
-	42,  // 96: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
-	44,  // 97: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
-	46,  // 98: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
-	48,  // 99: ratelimit.admin.v1.AdminService.UndoAssignment:input_type -> ratelimit.admin.v1.UndoAssignmentRequest
-	50,  // 100: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
-	52,  // 101: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
-	55,  // 102: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
-	58,  // 103: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
-	11,  // 104: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
-	14,  // 105: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
-	19,  // 106: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
-	28,  // 107: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
-	30,  // 108: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
-	40,  // 109: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
-	39,  // 110: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
-	43,  // 111: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
-	45,  // 112: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
-	47,  // 113: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
-	49,  // 114: ratelimit.admin.v1.AdminService.UndoAssignment:output_type -> ratelimit.admin.v1.UndoAssignmentResponse
-	51,  // 115: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
-	53,  // 116: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
-	56,  // 117: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
-	59,  // 118: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
-	104, // [104:119] is the sub-list for method output_type
-	89,  // [89:104] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	63,  // 52: ratelimit.admin.v1.AssignedNumbers.block_for:type_name -> google.protobuf.Duration
+	36,  // 53: ratelimit.admin.v1.PutAssignmentsRequest.puts:type_name -> ratelimit.admin.v1.PutAssignment
+	31,  // 54: ratelimit.admin.v1.PutAssignment.assignment:type_name -> ratelimit.admin.v1.Assignment
+	38,  // 55: ratelimit.admin.v1.PatchAssignmentsRequest.patches:type_name -> ratelimit.admin.v1.AssignmentPatch
+	31,  // 56: ratelimit.admin.v1.AssignmentPatch.assignment:type_name -> ratelimit.admin.v1.Assignment
+	4,   // 57: ratelimit.admin.v1.AssignmentPatch.remove:type_name -> ratelimit.admin.v1.Part
+	41,  // 58: ratelimit.admin.v1.PatchAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	41,  // 59: ratelimit.admin.v1.PutAssignmentsResponse.changes:type_name -> ratelimit.admin.v1.AssignmentChange
+	5,   // 60: ratelimit.admin.v1.AssignmentChange.outcome:type_name -> ratelimit.admin.v1.ChangeOutcome
+	31,  // 61: ratelimit.admin.v1.AssignmentChange.before:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 62: ratelimit.admin.v1.AssignmentChange.after:type_name -> ratelimit.admin.v1.Assignment
+	61,  // 63: ratelimit.admin.v1.GetAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	31,  // 64: ratelimit.admin.v1.GetAssignmentResponse.assignment:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 65: ratelimit.admin.v1.ListAssignmentsResponse.assignments:type_name -> ratelimit.admin.v1.Assignment
+	61,  // 66: ratelimit.admin.v1.DeleteAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	4,   // 67: ratelimit.admin.v1.DeleteAssignmentRequest.part:type_name -> ratelimit.admin.v1.Part
+	41,  // 68: ratelimit.admin.v1.DeleteAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	61,  // 69: ratelimit.admin.v1.UndoAssignmentRequest.entries:type_name -> ratelimit.v1.Entry
+	41,  // 70: ratelimit.admin.v1.UndoAssignmentResponse.change:type_name -> ratelimit.admin.v1.AssignmentChange
+	57,  // 71: ratelimit.admin.v1.UndoAssignmentResponse.undone:type_name -> ratelimit.admin.v1.AuditRecord
+	57,  // 72: ratelimit.admin.v1.WatchAssignmentsResponse.record:type_name -> ratelimit.admin.v1.AuditRecord
+	54,  // 73: ratelimit.admin.v1.ListDaemonsResponse.daemons:type_name -> ratelimit.admin.v1.Daemon
+	64,  // 74: ratelimit.admin.v1.ListDaemonsResponse.at:type_name -> google.protobuf.Timestamp
+	64,  // 75: ratelimit.admin.v1.Daemon.started:type_name -> google.protobuf.Timestamp
+	64,  // 76: ratelimit.admin.v1.Daemon.seen:type_name -> google.protobuf.Timestamp
+	61,  // 77: ratelimit.admin.v1.ListAuditRequest.entries:type_name -> ratelimit.v1.Entry
+	57,  // 78: ratelimit.admin.v1.ListAuditResponse.records:type_name -> ratelimit.admin.v1.AuditRecord
+	64,  // 79: ratelimit.admin.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	6,   // 80: ratelimit.admin.v1.AuditRecord.kind:type_name -> ratelimit.admin.v1.AuditKind
+	61,  // 81: ratelimit.admin.v1.AuditRecord.entries:type_name -> ratelimit.v1.Entry
+	31,  // 82: ratelimit.admin.v1.AuditRecord.before:type_name -> ratelimit.admin.v1.Assignment
+	31,  // 83: ratelimit.admin.v1.AuditRecord.after:type_name -> ratelimit.admin.v1.Assignment
+	7,   // 84: ratelimit.admin.v1.TopRequest.by:type_name -> ratelimit.admin.v1.TopBy
+	8,   // 85: ratelimit.admin.v1.TopRequest.window:type_name -> ratelimit.admin.v1.TopWindow
+	60,  // 86: ratelimit.admin.v1.TopResponse.subjects:type_name -> ratelimit.admin.v1.TopSubject
+	63,  // 87: ratelimit.admin.v1.TopResponse.covered:type_name -> google.protobuf.Duration
+	54,  // 88: ratelimit.admin.v1.TopResponse.pending:type_name -> ratelimit.admin.v1.Daemon
+	61,  // 89: ratelimit.admin.v1.TopSubject.entries:type_name -> ratelimit.v1.Entry
+	10,  // 90: ratelimit.admin.v1.AdminService.ListDomains:input_type -> ratelimit.admin.v1.ListDomainsRequest
+	13,  // 91: ratelimit.admin.v1.AdminService.GetRule:input_type -> ratelimit.admin.v1.GetRuleRequest
+	18,  // 92: ratelimit.admin.v1.AdminService.Explain:input_type -> ratelimit.admin.v1.ExplainRequest
+	27,  // 93: ratelimit.admin.v1.AdminService.Inspect:input_type -> ratelimit.admin.v1.InspectRequest
+	29,  // 94: ratelimit.admin.v1.AdminService.Reset:input_type -> ratelimit.admin.v1.ResetRequest
+	35,  // 95: ratelimit.admin.v1.AdminService.PutAssignments:input_type -> ratelimit.admin.v1.PutAssignmentsRequest
+	37,  // 96: ratelimit.admin.v1.AdminService.PatchAssignments:input_type -> ratelimit.admin.v1.PatchAssignmentsRequest
+	42,  // 97: ratelimit.admin.v1.AdminService.GetAssignment:input_type -> ratelimit.admin.v1.GetAssignmentRequest
+	44,  // 98: ratelimit.admin.v1.AdminService.ListAssignments:input_type -> ratelimit.admin.v1.ListAssignmentsRequest
+	46,  // 99: ratelimit.admin.v1.AdminService.DeleteAssignment:input_type -> ratelimit.admin.v1.DeleteAssignmentRequest
+	48,  // 100: ratelimit.admin.v1.AdminService.UndoAssignment:input_type -> ratelimit.admin.v1.UndoAssignmentRequest
+	50,  // 101: ratelimit.admin.v1.AdminService.WatchAssignments:input_type -> ratelimit.admin.v1.WatchAssignmentsRequest
+	52,  // 102: ratelimit.admin.v1.AdminService.ListDaemons:input_type -> ratelimit.admin.v1.ListDaemonsRequest
+	55,  // 103: ratelimit.admin.v1.AdminService.ListAudit:input_type -> ratelimit.admin.v1.ListAuditRequest
+	58,  // 104: ratelimit.admin.v1.AdminService.Top:input_type -> ratelimit.admin.v1.TopRequest
+	11,  // 105: ratelimit.admin.v1.AdminService.ListDomains:output_type -> ratelimit.admin.v1.ListDomainsResponse
+	14,  // 106: ratelimit.admin.v1.AdminService.GetRule:output_type -> ratelimit.admin.v1.GetRuleResponse
+	19,  // 107: ratelimit.admin.v1.AdminService.Explain:output_type -> ratelimit.admin.v1.ExplainResponse
+	28,  // 108: ratelimit.admin.v1.AdminService.Inspect:output_type -> ratelimit.admin.v1.InspectResponse
+	30,  // 109: ratelimit.admin.v1.AdminService.Reset:output_type -> ratelimit.admin.v1.ResetResponse
+	40,  // 110: ratelimit.admin.v1.AdminService.PutAssignments:output_type -> ratelimit.admin.v1.PutAssignmentsResponse
+	39,  // 111: ratelimit.admin.v1.AdminService.PatchAssignments:output_type -> ratelimit.admin.v1.PatchAssignmentsResponse
+	43,  // 112: ratelimit.admin.v1.AdminService.GetAssignment:output_type -> ratelimit.admin.v1.GetAssignmentResponse
+	45,  // 113: ratelimit.admin.v1.AdminService.ListAssignments:output_type -> ratelimit.admin.v1.ListAssignmentsResponse
+	47,  // 114: ratelimit.admin.v1.AdminService.DeleteAssignment:output_type -> ratelimit.admin.v1.DeleteAssignmentResponse
+	49,  // 115: ratelimit.admin.v1.AdminService.UndoAssignment:output_type -> ratelimit.admin.v1.UndoAssignmentResponse
+	51,  // 116: ratelimit.admin.v1.AdminService.WatchAssignments:output_type -> ratelimit.admin.v1.WatchAssignmentsResponse
+	53,  // 117: ratelimit.admin.v1.AdminService.ListDaemons:output_type -> ratelimit.admin.v1.ListDaemonsResponse
+	56,  // 118: ratelimit.admin.v1.AdminService.ListAudit:output_type -> ratelimit.admin.v1.ListAuditResponse
+	59,  // 119: ratelimit.admin.v1.AdminService.Top:output_type -> ratelimit.admin.v1.TopResponse
+	105, // [105:120] is the sub-list for method output_type
+	90,  // [90:105] is the sub-list for method input_type
+	90,  // [90:90] is the sub-list for extension type_name
+	90,  // [90:90] is the sub-list for extension extendee
+	0,   // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_ratelimit_admin_v1_admin_proto_init() }
