@@ -112,18 +112,18 @@ func isTimeout(err error) bool { return status.Code(err) == codes.DeadlineExceed
 // holders whose name no other request has: it might free what the next one with it took, so
 // a slot of a caller's own Holder lapses instead.
 func (c *Client) abandon(take []byte) {
-	c.goForSlot(func() { _ = c.pool.Release(context.Background(), take) })
+	c.inBackground(func() { _ = c.pool.Release(context.Background(), take) })
 }
 
-// goForSlot calls f in a goroutine that Close waits for. It reports false if the client is
+// inBackground calls f in a goroutine that Close waits for. It reports false if the client is
 // closed.
-func (c *Client) goForSlot(f func()) bool {
+func (c *Client) inBackground(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx.Err() != nil {
 		return false
 	}
-	c.slots.Go(f)
+	c.running.Go(f)
 	return true
 }
 

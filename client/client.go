@@ -29,7 +29,8 @@ type Client struct {
 	made    time.Time
 	lines   *turns.Lines
 	queues  queues
-	slots   sync.WaitGroup // the goroutines that keep slots
+	leases  *leases
+	running sync.WaitGroup // goroutines that keep slots, ask ahead or give back
 
 	// ctx ends when the client is closed, and ErrClosed is its cause.
 	ctx context.Context
@@ -56,7 +57,8 @@ func New(target string, list ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{options: o, pool: p, made: time.Now()}
+	made := time.Now()
+	c := &Client{options: o, pool: p, made: made, leases: newLeases(o.noLeases, made)}
 	c.calls.New = func() any { return &call{take: stream.NewTake()} }
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.lines = turns.New(c.ctx)
@@ -64,8 +66,8 @@ func New(target string, list ...Option) (*Client, error) {
 }
 
 // Close ends the client and waits for its goroutines. Requests that have no
-// answer yet fail with ErrClosed. Slots that are still held are lost: Close frees them,
-// for which it waits no longer than the timeout.
+// answer yet fail with ErrClosed. Slots that are still held are lost: Close frees them, and
+// gives back what is left of leases, for which it waits no longer than the timeout.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
@@ -75,7 +77,8 @@ func (c *Client) Close() error {
 	c.end(ErrClosed)
 	local := c.local
 	c.mu.Unlock()
-	c.slots.Wait()
+	c.endLeases()
+	c.running.Wait()
 	err := c.pool.Close()
 	if local != nil {
 		err = errors.Join(err, local.Close())
@@ -88,6 +91,9 @@ type call struct {
 	take    *stream.Take
 	result  *Result // nil if only allowed is wanted
 	allowed bool
+	// leasable is the daemon's answer if the request can be leased, or nil.
+	leasable *Result
+	key      []byte
 
 	// Allow's request.
 	request     Request
@@ -96,7 +102,7 @@ type call struct {
 
 func (c *Client) release(k *call) {
 	clear(k.descriptors[0].Entries)
-	k.request, k.allowed = Request{}, false
+	k.request, k.allowed, k.leasable = Request{}, false, nil
 	c.calls.Put(k)
 }
 
@@ -150,13 +156,21 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	lease, isDecided := c.byLease(r, k)
+	if isDecided {
+		return nil
+	}
 	err := c.pool.Ask(ctx, k.take)
 	if err == nil {
 		err = k.readResponse(k.take.Answer)
 	}
+	if err != nil && lease.units > 0 {
+		lease.holding.forgo()
+	}
 	switch {
 	case err == nil:
 		c.noteAnswer()
+		c.learn(lease, r, k)
 		if k.allowed {
 			c.stats.allowed.Add(1)
 		} else {
@@ -187,9 +201,14 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 // A give-back is sent once: a second one of the same Result does nothing, and so
 // does one of a Result that charged nothing. With several daemons, the give-back
 // of a Degraded take may find nothing to return: the daemon that decided it kept
-// the charge to itself.
+// the charge to itself. What a lease allowed goes back into it, or nowhere once it has
+// ended.
 func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 	if taken == nil || !taken.isCharged() || taken.isGivenBack.Swap(true) {
+		return nil
+	}
+	if taken.lease.from != nil {
+		taken.lease.giveBack()
 		return nil
 	}
 	if taken.local != nil {

@@ -18,6 +18,7 @@ type Option func(*options)
 type options struct {
 	timeout     time.Duration
 	failure     Failure
+	noLeases    bool
 	logger      *slog.Logger
 	credentials credentials.TransportCredentials
 	dial        []grpc.DialOption
@@ -58,6 +59,9 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 func OnFailure(f Failure) Option {
 	return func(o *options) { o.failure = f.or(FailError()) }
 }
+
+// WithoutLeases makes the client ask about each request, also where the limits have a lease.
+func WithoutLeases() Option { return func(o *options) { o.noLeases = true } }
 
 // Logger sets the log, which gets a line when the daemon stops answering, when it
 // answers again, and when streams are refused. The default logs nothing.

@@ -31,6 +31,9 @@ type Result struct {
 	// Degraded reports whether some limit was decided without the state that
 	// all daemons share.
 	Degraded bool
+	// Leased reports whether the client decided by a lease, or by a denial that it may
+	// repeat. The limits are then those of the daemon's answer, less what was used since.
+	Leased bool
 	// Failure is the reason why the client's choice decided and not the daemon;
 	// nil if the daemon decided.
 	Failure error
@@ -38,6 +41,9 @@ type Result struct {
 	client      *Client // nil in a Result that no Take has returned
 	take        []byte  // the request as it was sent
 	local       *localTake
+	lease       leased
+	granted     uint64        // units of each descriptor, if more than the cost
+	goodFor     time.Duration // 0 if the request cannot be leased
 	isGivenBack atomic.Bool
 }
 
@@ -51,7 +57,7 @@ func (r *Result) Denier() *Limited {
 
 // isCharged reports whether there may be a charge to give back.
 func (r *Result) isCharged() bool {
-	if r.local != nil {
+	if r.local != nil || r.lease.from != nil {
 		return true
 	}
 	for i := range r.Limits {

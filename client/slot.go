@@ -86,7 +86,7 @@ func (c *Client) newSlot(r *Request, result *Result, began time.Time) *Slot {
 	s.renewed(result, began)
 	ctx, cancel := context.WithCancel(c.ctx)
 	s.releasing = cancel
-	if !c.goForSlot(func() { s.keep(ctx) }) {
+	if !c.inBackground(func() { s.keep(ctx) }) {
 		s.lose(ErrClosed)
 		close(s.kept)
 	}

@@ -19,6 +19,10 @@ type Stats struct {
 	// LostReleases counts releases of slots that failed or may have failed: these slots
 	// lapse.
 	LostReleases uint64
+	// Leases counts what the daemon granted, Leased the units that were used of it, and
+	// LeaseReturned those that were given back. LeasedDenied counts requests that were
+	// denied without asking.
+	Leases, Leased, LeaseReturned, LeasedDenied uint64
 	// Streams is how many streams are open now.
 	Streams int
 	// Alone counts requests that were sent in calls of their own.
@@ -34,11 +38,13 @@ type stats struct {
 	allowed, denied                                       atomic.Uint64
 	failedAllowed, failedDenied, failedLocal, failedError atomic.Uint64
 	lostGiveBacks, lostSettlements, lostReleases          atomic.Uint64
+	leases, leaseReturned                                 atomic.Uint64
+	leased, leasedDenied                                  atomic.Uint64 // of holdings that were dropped
 }
 
 // Stats returns the counts.
 func (c *Client) Stats() Stats {
-	return Stats{
+	s := Stats{
 		Allowed:         c.stats.allowed.Load(),
 		Denied:          c.stats.denied.Load(),
 		FailedAllowed:   c.stats.failedAllowed.Load(),
@@ -48,9 +54,19 @@ func (c *Client) Stats() Stats {
 		LostGiveBacks:   c.stats.lostGiveBacks.Load(),
 		LostSettlements: c.stats.lostSettlements.Load(),
 		LostReleases:    c.stats.lostReleases.Load(),
+		Leases:          c.stats.leases.Load(),
+		Leased:          c.stats.leased.Load(),
+		LeaseReturned:   c.stats.leaseReturned.Load(),
+		LeasedDenied:    c.stats.leasedDenied.Load(),
 		Streams:         c.pool.Streams(),
 		Alone:           c.pool.Alone(),
 	}
+	c.leases.each(func(h *holding) {
+		units, denied := h.counts()
+		s.Leased += units
+		s.LeasedDenied += denied
+	})
+	return s
 }
 
 // outage remembers whether failures have begun, so that the log says when they

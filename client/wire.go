@@ -18,6 +18,7 @@ const (
 	takeDescriptors = 2
 	takeID          = 3
 	takeWithin      = 4
+	takeLease       = 5
 	// SettleRequest
 	settleDomain      = 1
 	settleID          = 2
@@ -58,6 +59,8 @@ const (
 	responseRetryAfter = 4
 	responseDegraded   = 5
 	responseIsUnknown  = 6
+	responseGranted    = 7
+	responseGoodFor    = 8
 	// Limit
 	limitDescriptor = 1
 	limitName       = 2
@@ -156,21 +159,33 @@ func appendGiveBack(dst []byte, r *Result) []byte {
 }
 
 // readResponse reads a TakeResponse: all of it into k.result, or only whether it allows
-// if that is nil.
+// if that is nil and the request cannot be leased.
 func (k *call) readResponse(data []byte) error {
-	if k.result != nil {
-		err := k.result.read(data)
-		k.allowed = k.result.Allowed
-		return stream.Unreadable(err)
-	}
-	k.allowed = false
-	f := wire.Fields[[]byte]{Rest: data}
-	for f.Next() {
-		if f.Is(responseAllowed, wire.Varint) {
-			k.allowed = f.Varint != 0
+	k.leasable = nil
+	answer := k.result
+	if answer == nil {
+		hasLease := false
+		k.allowed = false
+		f := wire.Fields[[]byte]{Rest: data}
+		for f.Next() {
+			switch {
+			case f.Is(responseAllowed, wire.Varint):
+				k.allowed = f.Varint != 0
+			case f.Is(responseGoodFor, wire.Bytes):
+				hasLease = true
+			}
 		}
+		if !hasLease || f.Err != nil {
+			return stream.Unreadable(f.Err)
+		}
+		answer = new(Result)
 	}
-	return stream.Unreadable(f.Err)
+	err := answer.read(data)
+	k.allowed = answer.Allowed
+	if answer.goodFor > 0 {
+		k.leasable = answer
+	}
+	return stream.Unreadable(err)
 }
 
 func (r *Result) read(data []byte) error {
@@ -196,6 +211,12 @@ func (r *Result) read(data []byte) error {
 			r.Degraded = f.Varint != 0
 		case f.Is(responseIsUnknown, wire.Varint) && f.Varint != 0:
 			r.RetryAfter = RetryUnknown
+		case f.Is(responseGranted, wire.Varint):
+			r.granted = f.Varint
+		case f.Is(responseGoodFor, wire.Bytes):
+			if err := readDuration(&r.goodFor, f.Bytes); err != nil {
+				return err
+			}
 		}
 	}
 	if !r.Allowed && r.RetryAfter <= 0 && r.RetryAfter != RetryUnknown {
