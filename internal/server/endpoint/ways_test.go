@@ -261,6 +261,7 @@ func (s *wayStore) file() string {
 		SubWindows int64  `json:"sub_windows,omitempty"`
 		Postpaid   any    `json:"postpaid"`
 		BlockFor   string `json:"block_for,omitempty"`
+		Lease      string `json:"lease,omitempty"`
 	}
 	type descriptor struct {
 		Key        string  `json:"key"`
@@ -286,6 +287,9 @@ func (s *wayStore) file() string {
 			written := limit{Name: name, Algorithm: l.Algorithm.String(), Requests: l.Requests, Burst: l.Burst, SubWindows: l.SubWindows, Postpaid: inFile[l.Postpaid]}
 			if l.BlockFor != 0 {
 				written.BlockFor = fmt.Sprintf("%dms", l.BlockFor.Milliseconds())
+			}
+			if l.Lease != 0 {
+				written.Lease = fmt.Sprintf("%dms", l.Lease.Milliseconds())
 			}
 			if c := l.Calendar; c.Unit != bucket.NoCalendar {
 				written.Calendar, written.TimeZone, written.Starts = c.Unit.String(), c.Zone.String(), c.Starts.In(c.Unit)
