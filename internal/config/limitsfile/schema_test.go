@@ -119,7 +119,7 @@ func limitRules() []any {
 		}
 		ways = append(ways, object{"required": needed, "properties": properties})
 	}
-	all := []any{object{"anyOf": ways}, when(is("requests", 0), without("burst")), 
+	all := []any{object{"anyOf": ways}, when(is("requests", 0), without("burst")),
 		beside("block_for", object{"properties": object{"postpaid": object{"const": false}, "lease": false}}),
 		beside("lease", object{"properties": object{"postpaid": object{"const": false}}}),
 	}
