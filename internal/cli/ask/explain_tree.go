@@ -25,12 +25,14 @@ type explained struct {
 	cost int64
 	id   string
 	now  time.Time
+	// degraded is set if another store decides in place of the limits' own.
+	degraded bool
 }
 
 // writeRequest writes the explanation of a request as a sentence and a tree.
 func (x *explained) writeRequest(w io.Writer, m *adminv1.ExplainResponse) error {
 	head := summaryText(m, x.cost)
-	if m.GetDegraded() {
+	if x.degraded = m.GetDegraded(); x.degraded {
 		head += " " + degradedText
 	}
 	if _, err := fmt.Fprintln(w, spelling.Visible(head)); err != nil {
@@ -48,7 +50,7 @@ const degradedText = "The store does not answer: this is what decides in its pla
 
 // writeSubject writes the limits of a subject as such a tree.
 func (x *explained) writeSubject(w io.Writer, m *adminv1.InspectResponse) error {
-	if m.GetDegraded() {
+	if x.degraded = m.GetDegraded(); x.degraded {
 		if _, err := fmt.Fprintln(w, degradedText); err != nil {
 			return err
 		}
@@ -153,6 +155,9 @@ func (x *explained) addLimit(b *branch, l *adminv1.ExplainedLimit, isDecisive bo
 		limit.add("paused until %s, after going over %s %s", assigntext.ShortMoment(until.AsTime(), x.now),
 			words.Thousands(int64(l.GetLimit().GetRequests())), words.PerPeriod(l.GetLimit().GetPeriod().AsDuration()))
 	}
+	if !x.degraded && x.isOfOtherNumbers(l) {
+		limit.add("counted under other numbers, and forgotten in %s", timeText(l.GetResetAfter()))
+	}
 	addHolders(limit, l)
 	key := "key " + l.GetKey()
 	if l.GetHashTag() != "" {
@@ -209,6 +214,18 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 		text += ", full again in " + timeText(reset)
 	}
 	return text
+}
+
+// isOfOtherNumbers reports whether the debt of a bucket was left by other numbers, from
+// before a reload or an assignment, and denies until it expires by those. A debt of its own
+// drains to the rest of the burst before it is gone.
+func (x *explained) isOfOtherNumbers(l *adminv1.ExplainedLimit) bool {
+	switch l.GetLimit().GetAlgorithm() {
+	case ratelimitv1.Algorithm_ALGORITHM_TOKEN_BUCKET, ratelimitv1.Algorithm_ALGORITHM_GCRA, ratelimitv1.Algorithm_ALGORITHM_LEAKY_BUCKET:
+		retry := l.GetRetryAfter().AsDuration()
+		return retry > 0 && retry == l.GetResetAfter().AsDuration() && max(1, x.cost) < int64(l.GetLimit().GetCapacity())
+	}
+	return false
 }
 
 // lapseText says when a slot of a limit of requests in flight is free at the latest.

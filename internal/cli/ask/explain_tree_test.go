@@ -126,6 +126,33 @@ It would pass: no rule is for it.
 └─ tenant=x: allowed, since no rule is for it
    └─ rule tenant (limits.yaml:3), none of its plans
 `},
+		{"a debt from other numbers", `
+denied_by_descriptor: 0 denied_by_limit: 0 retry_after {seconds: 50}
+descriptors {
+  entries {key: "user" value: "x"}
+  rule {path: "user" place {file: "limits.yaml" line: 3}}
+  limits {
+    limit {algorithm: ALGORITHM_TOKEN_BUCKET requests: 10 period {seconds: 60} text: "10 at once, then one every 6s" capacity: 10} key: "k"
+    retry_after {seconds: 50} reset_after {seconds: 50}
+  }
+  limits {
+    limit {algorithm: ALGORITHM_TOKEN_BUCKET requests: 10 period {seconds: 60} text: "10 at once, then one every 6s" capacity: 10} key: "l"
+    retry_after {seconds: 6} reset_after {seconds: 60}
+  }
+  verdict: VERDICT_DENIED
+}
+`, `
+It would be denied: the limit without a name of user=x (10 at once, then one every 6s) has 0 left, and would allow it in 50s.
+└─ user=x: denied (this denies the request)
+   ├─ rule user (limits.yaml:3)
+   ├─ limit: 10 at once, then one every 6s
+   │  ├─ denies the request: 0 of 10 left, would allow this in 50s, full again in 50s
+   │  ├─ counted under other numbers, and forgotten in 50s
+   │  └─ key k
+   └─ limit: 10 at once, then one every 6s
+      ├─ denies: 0 of 10 left, would allow this in 6s, full again in 1m
+      └─ key l
+`},
 		{"what a terminal would obey", `
 allowed: true near_domain: "\033[2J"
 descriptors {entries {key: "a\n" value: "\033]0;x\007"} verdict: VERDICT_UNMATCHED_ALLOWED}
