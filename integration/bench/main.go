@@ -77,6 +77,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	fs.IntVar(&o.starts, "starts", 3, "how often all servers but the compared are started anew")
 	fs.IntVar(&o.plan.rounds, "rounds", 2, "how often each server of a row has its turn after each start")
 	fs.DurationVar(&o.plan.slice, "slice", 600*time.Millisecond, "how long a turn is measured")
+	fs.Float64Var(&o.plan.rate, "rate", 0, "how many requests arrive a second, answered or not; 0: each caller sends when it has an answer")
 	fs.DurationVar(&o.plan.warm, "warm", 150*time.Millisecond, "how long a turn runs before it is measured")
 	fs.StringVar(&o.profiles, "profiles", "", "a folder for a CPU profile of the daemon on each row")
 	fs.Var(&o.compared, "compare", "another server of the same protocol, NAME=HOST:PORT[,PID]; may be repeated")
@@ -87,8 +88,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("found the argument %q; allowed: flags only", fs.Arg(0))
 	}
-	if o.starts < 1 || o.plan.rounds < 1 || o.plan.slice <= 0 || o.plan.warm < 0 {
-		return o, fmt.Errorf("found -starts %d -rounds %d -slice %v -warm %v; allowed: at least 1, at least 1, more than 0s, at least 0s", o.starts, o.plan.rounds, o.plan.slice, o.plan.warm)
+	if o.starts < 1 || o.plan.rounds < 1 || o.plan.slice <= 0 || o.plan.warm < 0 || o.plan.rate < 0 {
+		return o, fmt.Errorf("found -starts %d -rounds %d -slice %v -warm %v -rate %v; allowed: at least 1, at least 1, more than 0s, at least 0s, at least 0", o.starts, o.plan.rounds, o.plan.slice, o.plan.warm, o.plan.rate)
 	}
 	if len(o.paired) > 0 && (len(o.compared) > 0 || o.overload || o.profiles != "") {
 		return o, errors.New("found -pair with -compare, -overload or -profiles; allowed: one of them")

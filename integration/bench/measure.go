@@ -96,6 +96,7 @@ type plan struct {
 	slice   time.Duration
 	warm    time.Duration // before each slice
 	connect time.Duration // the first slice of all, which is not counted
+	rate    float64       // of an open loop, or 0
 }
 
 // result is a row's line.
@@ -211,15 +212,19 @@ func (r *result) take(daemon *subject, others []*subject) {
 
 // takeTurns measures all subjects in each round of the plan, in random order, so that
 // whatever else happens on the machine, and which subject ran just before, affects all
-// alike. It returns the rate of the open loop, if it is one: half of what the first
-// subject reaches.
+// alike. It returns the rate of the open loop, if it is one: the plan's, or half of what
+// the first subject reaches.
 func takeTurns(ctx context.Context, subjects []*subject, p plan, halfPeak bool) (rate float64, err error) {
+	rate = p.rate
+	if door := subjects[0].row.load.door; rate > 0 && door != envoyDoor {
+		return 0, fmt.Errorf("found -rate; allowed: rows that ask by Envoy's RPC, not by %s", door)
+	}
 	for _, s := range subjects {
 		if _, err := s.slice(ctx, 0, p.connect, 0); err != nil {
 			return 0, err
 		}
 	}
-	if halfPeak {
+	if halfPeak && rate == 0 {
 		if rate, err = subjects[0].peak(ctx, p); err != nil {
 			return 0, err
 		}
