@@ -128,7 +128,7 @@ zones: ## renew the time zones in internal/bucket/zone from those of Go
 	sed -n 's/^DATA=//p' $$($(GO) env GOROOT)/lib/time/update.bash > internal/bucket/zone/RELEASE
 
 .PHONY: plots
-plots: ## draw docs/algorithms-*.svg: what each algorithm admits of a burst
+plots: ## draw docs/algorithms-*.svg, what each algorithm admits of a burst, and load-*.svg
 	$(GO) run ./integration/plots docs
 
 .PHONY: screens

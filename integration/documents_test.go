@@ -179,7 +179,7 @@ func TestDocumentsAreListed(t *testing.T) {
 func TestPicturesAreEqual(t *testing.T) {
 	t.Parallel()
 	style := regexp.MustCompile("(?s)<style>.*</style>")
-	for _, name := range []string{"overview", "dashboard", "algorithms", "explain", "top", "replay"} {
+	for _, name := range []string{"overview", "dashboard", "load", "algorithms", "explain", "top", "replay"} {
 		light := style.ReplaceAllString(readPage(t, "docs/"+name+"-light.svg"), "")
 		dark := style.ReplaceAllString(readPage(t, "docs/"+name+"-dark.svg"), "")
 		if light != dark {

@@ -1,6 +1,7 @@
 // Plots draws docs/algorithms-light.svg and docs/algorithms-dark.svg: what each algorithm
 // admits of the same burst of requests. The store in memory decides, on a clock of the
-// program's own, so that every run draws the same.
+// program's own, so that every run draws the same. It also draws docs/load-*.svg, latency
+// against load, from what make bench measured.
 //
 //	go run ./integration/plots docs
 package main
@@ -27,6 +28,7 @@ func pictures() (map[string]string, error) {
 	all := make(map[string]string)
 	for _, t := range themes {
 		all["algorithms-"+t.Name+".svg"] = draw(t, panels)
+		all["load-"+t.Name+".svg"] = drawLoads(t)
 	}
 	return all, nil
 }
