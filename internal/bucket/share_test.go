@@ -27,6 +27,7 @@ func TestShareDividesRequestsAndBurst(t *testing.T) {
 		{"a window of few", bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 3, Period: time.Minute, SubWindows: 7}, 4, 1, 0},
 		{"a log", bucket.Spec{Algorithm: bucket.SlidingLog, Requests: 1000, Period: time.Minute}, 3, 333, 0},
 		{"nothing to share", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 0, Period: time.Minute}, 4, 0, 0},
+		{"a lease", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 4, Period: time.Second, Lease: 100 * time.Millisecond}, 4, 1, 1}, // which has no room for one
 		{"one daemon", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 3, Period: time.Minute, Burst: 9}, 1, 3, 9},
 		{"no daemon", bucket.Spec{Algorithm: bucket.TokenBucket, Requests: 3, Period: time.Minute, Burst: 9}, 0, 3, 9},
 		{"many daemons", bucket.Spec{Algorithm: bucket.FixedWindow, Requests: bucket.MaxRequests, Period: time.Minute}, math.MaxInt, 1, 0},

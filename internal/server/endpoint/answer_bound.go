@@ -23,7 +23,7 @@ var ErrAnswerTooLong = status.Errorf(codes.ResourceExhausted,
 // matched call.
 func StatusesBound(c *decide.Call) int {
 	const (
-		other = 256 // retry-after, the denier, headers of one limit
+		other = 256 // retry-after, the denier, what was granted, headers of one limit
 		each  = 128 // of a descriptor's status, and of a limit's
 		// of the windows of a limit by calendar, besides the name of its zone
 		calendar = 64
