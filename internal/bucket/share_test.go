@@ -61,9 +61,9 @@ func checkShare(t *testing.T, whole *bucket.Limit, n int) {
 		t.Fatalf("%+v of %+v, one of %d, is no limit of its own: %v", part.Spec, whole.Spec, n, err)
 	}
 	same := part.Spec
-	same.Requests, same.Burst = whole.Requests, whole.Burst
-	if same != whole.Spec {
-		t.Fatalf("%+v of %+v, one of %d, has more changed than its requests and burst", part.Spec, whole.Spec, n)
+	same.Requests, same.Burst, same.Lease = whole.Requests, whole.Burst, whole.Lease
+	if same != whole.Spec || part != whole && part.Lease != 0 {
+		t.Fatalf("%+v of %+v, one of %d, has a lease, or more changed than its requests and burst", part.Spec, whole.Spec, n)
 	}
 	if !bytes.Equal(part.AppendKey(nil, []byte("s")), whole.AppendKey(nil, []byte("s"))) {
 		t.Fatalf("%+v of %+v, one of %d, has another key", part.Spec, whole.Spec, n)
