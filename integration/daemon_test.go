@@ -33,7 +33,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	if attackIfTold() || holdIfTold() {
+	if attackIfTold() || holdIfTold() || leaseIfTold() {
 		return
 	}
 	os.Exit(builttest.Run(func(built string) int {
