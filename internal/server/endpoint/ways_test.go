@@ -296,9 +296,6 @@ func (s *wayStore) file() string {
 			} else {
 				written.Period = fmt.Sprintf("%dms", l.Period.Milliseconds())
 			}
-			if l.Lease != 0 {
-				written.Lease = l.Lease.String()
-			}
 			d.RateLimits = append(d.RateLimits, written)
 		}
 		if r.n == 1 {
