@@ -107,12 +107,12 @@ func TestLeasesAcrossProcesses(t *testing.T) {
 	grown("without leases")
 	load(yaml, true)
 	grown("with leases again")
+	time.Sleep(time.Until(stopped.Add(soaktest.Long(2*time.Second, time.Minute))))
+	signal(callers[1], syscall.SIGCONT)
 	daemons[2].stop(syscall.SIGTERM)
 	grown("by two daemons")
 	daemons[2] = start(t, append(flags, "--grpc-address", daemons[2].grpc)...)
-	time.Sleep(time.Until(stopped.Add(soaktest.Long(2*time.Second, time.Minute))))
-	signal(callers[1], syscall.SIGCONT)
-	grown("to the one that was stopped too")
+	grown("by three again")
 	asynctest.Eventually(t, "nine tenths of the limits are exceeded", func() bool {
 		all := read(t, callers, len(keys))
 		for i, s := range lower {
