@@ -69,11 +69,11 @@ func (h *holding) grantTo(k *call, g *grant, cost, left int64) {
 func (h *holding) plan(now instant, cost int64, isRequest bool) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.makeRoom(now, cost)
 	if isRequest {
 		h.asked += cost
 	}
-	h.makeRoom(now, cost)
-	h.measure(now)
+	h.measure(now.mono)
 	if h.isAsking.Load() || h.next.Load() != nil {
 		return 0
 	}
@@ -103,6 +103,8 @@ func (h *holding) makeRoom(now instant, cost int64) {
 		}
 		left := g.left.Load()
 		if now.isAfter(g.end) || left == 0 || left < cost && h.next.Load() != nil && g == h.current.Load() {
+			// No use was after its end, however long ago that is.
+			h.measure(min(now.mono, g.end.mono))
 			h.drop(g)
 		}
 	}
@@ -110,15 +112,15 @@ func (h *holding) makeRoom(now instant, cost int64) {
 
 // measure measures the rate since it was last measured. A span shorter than a lease says
 // less, so it counts for less.
-func (h *holding) measure(now instant) {
-	span := now.mono - h.sampled
+func (h *holding) measure(now int64) {
+	span := now - h.sampled
 	if span <= 0 {
 		return
 	}
 	total := h.asked + h.used + h.current.Load().used() + h.next.Load().used()
 	weight := min(1, float64(span)/float64(h.goodFor))
 	h.rate += weight * (float64(total-h.total)/float64(span) - h.rate)
-	h.sampled, h.total = now.mono, total
+	h.sampled, h.total = now, total
 }
 
 // learn takes a grant or a denial from an answer, or nothing if it cannot be leased. Of
@@ -168,6 +170,7 @@ func (h *holding) add(g *grant, now instant) {
 	g.timer = time.AfterFunc(time.Duration(g.end.mono-now.mono), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		h.measure(g.end.mono)
 		h.drop(g)
 	})
 	if h.current.Load() == nil {
