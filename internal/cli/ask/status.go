@@ -208,7 +208,7 @@ func (s *daemonStatus) write(out io.Writer, program string) error {
 	case r == nil:
 		fmt.Fprintln(w, "store\tin memory")
 	case r.Batches == 0:
-		fmt.Fprintf(w, "Redis\t%s, not asked\n", spelling.Visible(strings.Join(r.Nodes, " ")))
+		fmt.Fprintf(w, "Redis\t%s, not asked just now\n", spelling.Visible(strings.Join(r.Nodes, " ")))
 	default:
 		fmt.Fprintf(w, "Redis\t%s, answers in %s (mean of %d batches)\n", spelling.Visible(strings.Join(r.Nodes, " ")), r.RoundTrip, r.Batches)
 	}
