@@ -24,6 +24,7 @@ import (
 var withoutData = map[string]string{
 	"ratelimitd_xds_":                    "the demo has its limits from files; integration/xds looks at these",
 	"ratelimitd_decision_log_otlp_":      "the demo has no collector for the log; integration looks at these by themselves",
+	"ratelimitd_limit_pauses_total":      "no limit of the demo has block_for; internal/server looks at it",
 	"ratelimitd_limit_denied:rate5m_day": "the demo is younger than a day; promtool looks at it",
 }
 
