@@ -218,12 +218,12 @@ func stateText(l *adminv1.ExplainedLimit, isDecisive bool) string {
 
 // isOfOtherNumbers reports whether the debt of a bucket was left by other numbers, from
 // before a reload or an assignment, and denies until it expires by those. A debt of its own
-// drains to the rest of the burst before it is gone.
+// drains to the rest of the burst before it is gone. A pause also denies until the reset.
 func (x *explained) isOfOtherNumbers(l *adminv1.ExplainedLimit) bool {
 	switch l.GetLimit().GetAlgorithm() {
 	case ratelimitv1.Algorithm_ALGORITHM_TOKEN_BUCKET, ratelimitv1.Algorithm_ALGORITHM_GCRA, ratelimitv1.Algorithm_ALGORITHM_LEAKY_BUCKET:
 		retry := l.GetRetryAfter().AsDuration()
-		return retry > 0 && retry == l.GetResetAfter().AsDuration() && max(1, x.cost) < int64(l.GetLimit().GetCapacity())
+		return l.GetPausedUntil() == nil && retry > 0 && retry == l.GetResetAfter().AsDuration() && max(1, x.cost) < int64(l.GetLimit().GetCapacity())
 	}
 	return false
 }

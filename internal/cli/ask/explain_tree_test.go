@@ -49,7 +49,7 @@ descriptors {
     on_store_failure: "local" daemons: 3 share {text: "3 at once, then one every 20s"}
   }
   limits {
-    limit {name: "login" text: "5 requests a minute, and who goes over is paused for 10m" requests: 5 period {seconds: 60} capacity: 5}
+    limit {algorithm: ALGORITHM_TOKEN_BUCKET name: "login" text: "5 requests a minute, and who goes over is paused for 10m" requests: 5 period {seconds: 60} capacity: 5}
     source: SOURCE_FILE key: "k5" retry_after {seconds: 540} reset_after {seconds: 540} paused_until {seconds: 1767269340}
   }
   limits {
