@@ -38,6 +38,17 @@
 // A request whose outcome is unknown is never sent again. An invalid request is
 // an error whatever the choice is, and so is the end of the caller's context.
 //
+// # Leases
+//
+// Where all limits of a request have a lease, the client asks for as many units as it
+// expects to use in the lease's time, and decides by itself until they are used or the time
+// is over: Allow takes less than a microsecond then, and no limit is exceeded, since the
+// daemon has charged these units before. What is left goes back. A denial is repeated
+// likewise, for as long as the daemon says. Result.Leased marks such decisions, and Stats
+// counts them. Requests with an ID, a HolderKey, Numbers, a Peek or costs that differ are
+// not leased. While the daemon is away, leases go on to their end. Changes of limits, and
+// blocks, are in force once they are over.
+//
 // # Streams
 //
 // Requests travel on one stream for each connection to a daemon. Requests that
