@@ -164,7 +164,7 @@ func TestReleaseHasAllPlatforms(t *testing.T) {
 			}
 		}
 	}
-	const tags = "are v1.2.3 client/v1.2.3 contrib/fiberlimit/v1.2.3 contrib/ginlimit/v1.2.3 internal/bucket/v1.2.3 proto/v1.2.3.\n"
+	const tags = "are v1.2.3 client/v1.2.3 contrib/clientmetrics/v1.2.3 contrib/fiberlimit/v1.2.3 contrib/ginlimit/v1.2.3 internal/bucket/v1.2.3 proto/v1.2.3.\n"
 	if !strings.Contains(said.String(), tags) || !strings.Contains(said.String(), "  git push --atomic origin v1.2.3 client/v1.2.3 ") {
 		t.Errorf("it does not say which tags the version has:\n%s", said)
 	}
