@@ -20,69 +20,60 @@ import (
 // `ratelimitd daemons` shows the daemons that are signed in.
 func TestDaemonsShowsTheRegister(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		mode  string
-		addrs func() []string
-	}{
-		{"single", func() []string { return []string{redistest.Single(t)} }},
-		{"cluster", func() []string { return redistest.Cluster(t) }},
-	} {
-		t.Run(tc.mode, func(t *testing.T) {
-			flags := redisFlags(tc.mode, tc.addrs()...)
-			args := append([]string{"daemons"}, flags...)
-			out, stderr, code := command(t, args...)
-			if code != 0 || !strings.HasPrefix(out, "no daemon is signed in under the prefix ") {
-				t.Fatalf("with an empty register it exits with %d: %q %q", code, out, stderr)
-			}
+	onEachRedis(t, func(t *testing.T, flags []string) {
+		args := append([]string{"daemons"}, flags...)
+		out, stderr, code := command(t, args...)
+		if code != 0 || !strings.HasPrefix(out, "no daemon is signed in under the prefix ") {
+			t.Fatalf("with an empty register it exits with %d: %q %q", code, out, stderr)
+		}
 
-			conn, err := redisconn.New(redisconn.Options{
-				Mode: redisconn.Mode(tc.mode), Addresses: tc.addrs(), Prefix: flagOf(flags, "--redis-prefix"), Timeout: 10 * time.Second,
+		conn, err := redisconn.New(redisconn.Options{
+			Mode: redisconn.Mode(flagOf(flags, "--redis-mode")), Addresses: strings.Split(flagOf(flags, "--redis-addresses"), ","), Prefix: flagOf(flags, "--redis-prefix"), Timeout: 10 * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		register := fleet.Register{
+			Redis: conn,
+			// No entry expires while the command starts.
+			Clock: func() int64 { return time.Now().Add(time.Hour).UnixMicro() },
+		}
+		signIn := func(address, rules string) {
+			t.Helper()
+			f := fleet.New(register, fleet.Options{
+				Address: address, Version: "v1.2", HashTags: 48, StateFormat: 1, Reads: []int{1},
+				Rules: func() string { return rules }, Change: func() string { return "7-1" },
 			})
-			if err != nil {
+			if err := f.SignIn(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close()
-			register := fleet.Register{
-				Redis: conn,
-				// No entry expires while the command starts.
-				Clock: func() int64 { return time.Now().Add(time.Hour).UnixMicro() },
-			}
-			signIn := func(address, rules string) {
-				t.Helper()
-				f := fleet.New(register, fleet.Options{
-					Address: address, Version: "v1.2", HashTags: 48, StateFormat: 1, Reads: []int{1},
-					Rules: func() string { return rules }, Change: func() string { return "7-1" },
-				})
-				if err := f.SignIn(context.Background()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			signIn("web-2:8081", "aaa")
-			signIn("web-1:8081", "aaa")
-			out, stderr, code = command(t, args...)
-			want := regexp.MustCompile(`^ID +ADDRESS +VERSION +TAGS +STATE +RULES +CHANGE +UP +SEEN\n` +
-				`[0-9a-f]{16}  web-1:8081  v1.2     48    1      aaa    7-1     \d[\w.]* +\d[\w.]* ago\n` +
-				`[0-9a-f]{16}  web-2:8081  v1.2     48    1      aaa    7-1     \d[\w.]* +\d[\w.]* ago\n$`)
-			if code != 0 || !want.MatchString(out) {
-				t.Errorf("with two daemons it exits with %d: %s\n%s", code, stderr, out)
-			}
+		}
+		signIn("web-2:8081", "aaa")
+		signIn("web-1:8081", "aaa")
+		out, stderr, code = command(t, args...)
+		want := regexp.MustCompile(`^ID +ADDRESS +VERSION +TAGS +STATE +RULES +CHANGE +UP +SEEN\n` +
+			`[0-9a-f]{16}  web-1:8081  v1.2     48    1      aaa    7-1     \d[\w.]* +\d[\w.]* ago\n` +
+			`[0-9a-f]{16}  web-2:8081  v1.2     48    1      aaa    7-1     \d[\w.]* +\d[\w.]* ago\n$`)
+		if code != 0 || !want.MatchString(out) {
+			t.Errorf("with two daemons it exits with %d: %s\n%s", code, stderr, out)
+		}
 
-			signIn("web-3:8081", "bbb")
-			out, stderr, code = command(t, args...)
-			if code != 1 || !strings.Contains(out, "web-3:8081") || stderr != "rules differ: aaa at web-1:8081, web-2:8081, bbb at web-3:8081\n" {
-				t.Errorf("with different rules it exits with %d: %q\n%s", code, stderr, out)
-			}
-			out, _, code = command(t, append(args, "--json")...)
-			lines := strings.Split(strings.TrimSpace(out), "\n")
-			if code != 1 || len(lines) != 3 {
-				t.Fatalf("--json exits with %d:\n%s", code, out)
-			}
-			first := decodeJSON(t, lines[0])
-			if first["address"] != "web-1:8081" || first["hash_tags"] != 48.0 || first["rules"] != "aaa" || first["change"] != "7-1" || first["seen"] == "" {
-				t.Errorf("the first line is %v", first)
-			}
-		})
-	}
+		signIn("web-3:8081", "bbb")
+		out, stderr, code = command(t, args...)
+		if code != 1 || !strings.Contains(out, "web-3:8081") || stderr != "rules differ: aaa at web-1:8081, web-2:8081, bbb at web-3:8081\n" {
+			t.Errorf("with different rules it exits with %d: %q\n%s", code, stderr, out)
+		}
+		out, _, code = command(t, append(args, "--json")...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if code != 1 || len(lines) != 3 {
+			t.Fatalf("--json exits with %d:\n%s", code, out)
+		}
+		first := decodeJSON(t, lines[0])
+		if first["address"] != "web-1:8081" || first["hash_tags"] != 48.0 || first["rules"] != "aaa" || first["change"] != "7-1" || first["seen"] == "" {
+			t.Errorf("the first line is %v", first)
+		}
+	})
 }
 
 // flagOf returns the value that follows a flag.

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 	"github.com/ratelimitd/ratelimitd/internal/bucket/buckettest"
 	"github.com/ratelimitd/ratelimitd/internal/redistest"
@@ -31,45 +33,55 @@ func redisFlags(mode string, addresses ...string) []string {
 	}
 }
 
-// Callers of three daemons on one Redis get exactly the limit together.
-func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		mode  string
-		addrs func() []string
-	}{
-		{"single", func() []string { return []string{redistest.Single(t)} }},
-		{"cluster", func() []string { return redistest.Cluster(t) }},
-	} {
-		t.Run(tc.mode, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, dir, "all.yaml", everyAlgorithm())
-			flags := append(redisFlags(tc.mode, tc.addrs()...), "--limits-path", dir)
-			daemons := []*daemon{start(t, flags...), start(t, flags...), start(t, flags...)}
-			for _, a := range buckettest.Rates() {
-				var admitted atomic.Int64
-				var wait sync.WaitGroup
-				for i := range 30 {
-					wait.Go(func() {
-						for range 10 {
-							r, err := daemons[i%len(daemons)].tryAsk("all", 1, a.String()+"=k")
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							if ok(r) {
-								admitted.Add(1)
-							}
-						}
-					})
+// onEachRedis runs a test on one Redis and on a cluster, with the flags of a daemon there.
+func onEachRedis(t *testing.T, test func(t *testing.T, flags []string)) {
+	t.Helper()
+	for mode, addresses := range map[string][]string{"single": {redistest.Single(t)}, "cluster": redistest.Cluster(t)} {
+		t.Run(mode, func(t *testing.T) { test(t, redisFlags(mode, addresses...)) })
+	}
+}
+
+// admittedOf has callers make so many requests each, of daemons in turn, all at the same time,
+// and returns how many were admitted.
+func admittedOf(t *testing.T, daemons []*daemon, callers, requests int, ask func(d *daemon, n int) (*rlsv3.RateLimitResponse, error)) int64 {
+	t.Helper()
+	var admitted atomic.Int64
+	var wait sync.WaitGroup
+	for i := range callers {
+		wait.Go(func() {
+			for n := range requests {
+				r, err := ask(daemons[i%len(daemons)], n)
+				if err != nil {
+					t.Error(err)
+					return
 				}
-				wait.Wait()
-				if n := admitted.Load(); n != 100 {
-					t.Errorf("%s: three daemons admitted %d of a limit of 100", a, n)
+				if ok(r) {
+					admitted.Add(1)
 				}
 			}
 		})
 	}
+	wait.Wait()
+	return admitted.Load()
+}
+
+// Callers of three daemons on one Redis get exactly the limit together.
+func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
+	t.Parallel()
+	onEachRedis(t, func(t *testing.T, flags []string) {
+		dir := t.TempDir()
+		write(t, dir, "all.yaml", everyAlgorithm())
+		flags = append(flags, "--limits-path", dir)
+		daemons := []*daemon{start(t, flags...), start(t, flags...), start(t, flags...)}
+		for _, a := range buckettest.Rates() {
+			n := admittedOf(t, daemons, 30, 10, func(d *daemon, _ int) (*rlsv3.RateLimitResponse, error) {
+				return d.tryAsk("all", 1, a.String()+"=k")
+			})
+			if n != 100 {
+				t.Errorf("%s: three daemons admitted %d of a limit of 100", a, n)
+			}
+		}
+	})
 }
 
 // However hard three daemons are hammered, in two spellings of one network, a pause begins
@@ -77,54 +89,32 @@ func TestThreeDaemonsAdmitExactlyTheLimit(t *testing.T) {
 // of a cluster.
 func TestPausesOverThreeDaemons(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		mode  string
-		addrs func() []string
-	}{
-		{"single", func() []string { return []string{redistest.Single(t)} }},
-		{"cluster", func() []string { return redistest.Cluster(t) }},
-	} {
-		t.Run(tc.mode, func(t *testing.T) {
-			const limits = "domain: d\ndescriptors:\n- {key: user, rate_limit: {requests: 1000000, period: 365d}}\n" +
-				"- {key: address, network: {ipv6: 64}, rate_limit: {requests: 20, period: 365d, algorithm: sliding_window, block_for: 1h}}\n"
-			daemons := startAll(t, 3, steered(t, limits, redisFlags(tc.mode, tc.addrs()...)...)...)
-			spellings := []string{"2001:db8::7", "[2001:0DB8:0:0::8]:443"}
-			for round := range 2 {
-				var admitted atomic.Int64
-				var wait sync.WaitGroup
-				for i := range 12 {
-					wait.Go(func() {
-						for n := range 20 {
-							two := request("d", 1, "address="+spellings[n%2])
-							two.Descriptors = append(two.Descriptors, request("d", 1, fmt.Sprint("user=", n)).Descriptors...)
-							r, err := daemons[i%len(daemons)].client.ShouldRateLimit(t.Context(), two)
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							if ok(r) {
-								admitted.Add(1)
-							}
-						}
-					})
-				}
-				wait.Wait()
-				pauses := 0.0
-				for _, d := range daemons {
-					pauses += d.total("ratelimitd_limit_pauses_total", `result="denied"`)
-				}
-				if n := admitted.Load(); n != 20 || pauses != float64(round+1) {
-					t.Errorf("after %d resets %d of 20 were admitted and %v pauses began", round, n, pauses)
-				}
-				if out, _, _ := daemons[0].steer("", "explain", "--domain", "d", "address="+spellings[round]); !strings.Contains(out, "paused until ") {
-					t.Errorf("explain says\n%s", out)
-				}
-				if _, stderr, code := daemons[0].steer("", "reset", "--domain", "d", "address="+spellings[1-round], "--reason", "a ticket"); code != 0 {
-					t.Fatal(stderr)
-				}
+	onEachRedis(t, func(t *testing.T, flags []string) {
+		const limits = "domain: d\ndescriptors:\n- {key: user, rate_limit: {requests: 1000000, period: 365d}}\n" +
+			"- {key: address, network: {ipv6: 64}, rate_limit: {requests: 20, period: 365d, algorithm: sliding_window, block_for: 1h}}\n"
+		daemons := startAll(t, 3, steered(t, limits, flags...)...)
+		spellings := []string{"2001:db8::7", "[2001:0DB8:0:0::8]:443"}
+		for round := range 2 {
+			n := admittedOf(t, daemons, 12, 20, func(d *daemon, n int) (*rlsv3.RateLimitResponse, error) {
+				two := request("d", 1, "address="+spellings[n%2])
+				two.Descriptors = append(two.Descriptors, request("d", 1, fmt.Sprint("user=", n)).Descriptors...)
+				return d.client.ShouldRateLimit(t.Context(), two)
+			})
+			pauses := 0.0
+			for _, d := range daemons {
+				pauses += d.total("ratelimitd_limit_pauses_total", `result="denied"`)
 			}
-		})
-	}
+			if n != 20 || pauses != float64(round+1) {
+				t.Errorf("after %d resets %d of 20 were admitted and %v pauses began", round, n, pauses)
+			}
+			if out, _, _ := daemons[0].steer("", "explain", "--domain", "d", "address="+spellings[round]); !strings.Contains(out, "paused until ") {
+				t.Errorf("explain says\n%s", out)
+			}
+			if _, stderr, code := daemons[0].steer("", "reset", "--domain", "d", "address="+spellings[1-round], "--reason", "a ticket"); code != 0 {
+				t.Fatal(stderr)
+			}
+		}
+	})
 }
 
 func TestLimitHoldsBehindSentinel(t *testing.T) {
