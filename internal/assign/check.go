@@ -138,7 +138,7 @@ func (c *checker) terms(t *Terms) {
 			c.bad(where+".period", n.Period.String(), fmt.Sprintf("%s to %d days in whole milliseconds, or none for the limit's own",
 				bucket.MinPeriod, bucket.MaxPeriod/(24*time.Hour)))
 		}
-		if n.BlockFor != 0 && (n.BlockFor < bucket.MinBlockFor || n.BlockFor > bucket.MaxBlockFor || n.BlockFor%bucket.MinPeriod != 0) {
+		if n.BlockFor != 0 && !bucket.IsBlockFor(n.BlockFor) {
 			c.bad(where+".block_for", n.BlockFor.String(), bucket.AllowedBlockFor+", or none for the limit's own")
 		}
 	}

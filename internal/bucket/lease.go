@@ -1,9 +1,6 @@
 package bucket
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // A limit with a lease is decided so that what was granted may be used by Lease later, and
 // still no span of time sees more than the limit says.
@@ -23,17 +20,13 @@ import (
 // burst refills.
 const leaseParts = 10
 
-// FitsLease reports whether the lease of otherwise valid numbers is short enough for them.
-func (s *Spec) FitsLease() bool { return s.Lease <= s.longestLease() }
-
 // longestLease returns the longest lease of otherwise valid numbers.
 func (s *Spec) longestLease() time.Duration {
 	whole := float64(s.Period)
 	if s.Algorithm.IsBucket() && s.Burst != 0 && s.Requests != 0 {
 		whole *= float64(s.Burst) / float64(s.Requests)
 	}
-	longest := min(time.Duration(math.Min(whole/leaseParts, float64(MaxLease))), MaxLease)
-	return longest.Truncate(MinPeriod)
+	return time.Duration(min(whole/leaseParts, float64(MaxLease))).Truncate(MinPeriod)
 }
 
 // checkLease looks at the lease and what does not go with one.
@@ -47,8 +40,8 @@ func (s *Spec) checkLease(bad func(field string, found any, allowed string, args
 	case s.BlockFor != 0:
 		bad("lease", s.Lease, "no lease beside block_for, whose first denial nobody but the daemon knows")
 	case s.Lease < MinPeriod || s.Lease > MaxLease || s.Lease%MinPeriod != 0:
-		bad("lease", s.Lease, "1ms to 1s in whole milliseconds")
-	case !s.FitsLease():
+		bad("lease", s.Lease, AllowedLease)
+	case s.Lease > s.longestLease():
 		bad("lease", s.Lease, "at most %s here, a tenth of a window or of the time in which a burst refills", s.longestLease())
 	}
 }

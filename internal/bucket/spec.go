@@ -26,8 +26,9 @@ const (
 	MaxBlockFor = 30 * 24 * time.Hour
 	// AllowedBlockFor says so.
 	AllowedBlockFor = "1s to 30d in whole milliseconds"
-	// MaxLease is the longest lease.
-	MaxLease = time.Second
+	// MaxLease is the longest lease, and the shortest is MinPeriod, as AllowedLease says.
+	MaxLease     = time.Second
+	AllowedLease = "1ms to 1s in whole milliseconds"
 	// DefaultSubWindows is the resolution of a sliding_window whose Spec has 0.
 	DefaultSubWindows = 10
 
@@ -130,6 +131,11 @@ func (s *Spec) check() error {
 	return errors.Join(errs...)
 }
 
+// IsBlockFor reports whether a time is one of AllowedBlockFor.
+func IsBlockFor(d time.Duration) bool {
+	return d >= MinBlockFor && d <= MaxBlockFor && d%MinPeriod == 0
+}
+
 // checkBlockFor looks at BlockFor, which is not 0.
 func (s *Spec) checkBlockFor(bad func(field string, found any, allowed string, args ...any), hasHolders bool) {
 	switch {
@@ -137,7 +143,7 @@ func (s *Spec) checkBlockFor(bad func(field string, found any, allowed string, a
 		bad("block_for", s.BlockFor, "no block_for on a %s, only on token_bucket, gcra and windows", s.Algorithm)
 	case s.Postpaid != PostpaidNever:
 		bad("block_for", s.BlockFor, "no block_for beside postpaid %s, since a pause cannot stop what was used already", s.Postpaid)
-	case s.BlockFor < MinBlockFor || s.BlockFor > MaxBlockFor || s.BlockFor%MinPeriod != 0:
+	case !IsBlockFor(s.BlockFor):
 		bad("block_for", s.BlockFor, AllowedBlockFor)
 	}
 }

@@ -121,8 +121,8 @@ type Descriptor struct {
 	Rule, Plan string
 	// Unlimited is set if an assignment made it so, whatever the rule says.
 	Unlimited bool
-	// Cost is what was asked for, or granted by a lease: 0 peeks, less refunds. Reports is set if it says what
-	// was used.
+	// Cost is what was asked for, or granted by a lease: 0 peeks, less refunds. Reports is
+	// set if it says what was used.
 	Cost    int64
 	Reports bool
 	// Kept is set on a descriptor of a settlement that said nothing of what it used.

@@ -71,9 +71,7 @@ func RandomLeases(c Choices, leeway bool) (*LeaseRun, error) {
 			}
 			other := randomLeaseSpec(c)
 			other.Algorithm = spec.Algorithm
-			if other.Lease = spec.Lease; !other.FitsLease() {
-				continue
-			}
+			other.Lease = spec.Lease
 			if _, err := bucket.NewLimit(other); err != nil {
 				continue
 			}

@@ -205,16 +205,16 @@ func (g *generator) limit(a bucket.Algorithm, name string) *bucket.Limit {
 		refill := float64(bucket.MaxPeriod) / float64(s.Period) * float64(s.Requests)
 		s.Burst = min(s.Burst, int64(math.Min(refill, bucket.MaxRequests)))
 	}
+	var lease time.Duration
 	if s.Postpaid == bucket.PostpaidNever && s.BlockFor == 0 && a != bucket.LeakyBucket && a != bucket.Concurrency {
-		s.Lease = pick(g, 0, 0, time.Millisecond, 100*time.Millisecond, time.Second)
+		lease = pick(g, 0, 0, time.Millisecond, 100*time.Millisecond, time.Second)
 	}
 	for _, whole := range []time.Duration{time.Millisecond, time.Second, time.Minute} {
 		s.Period = max(whole, s.Period.Truncate(whole))
-		if !s.FitsLease() {
-			s.Lease = 0
-		}
-		if l, err := bucket.NewLimit(s); err == nil {
-			return l
+		for _, s.Lease = range []time.Duration{lease, 0} {
+			if l, err := bucket.NewLimit(s); err == nil {
+				return l
+			}
 		}
 	}
 	s.Requests, s.Period, s.Burst, s.Lease = 10, time.Minute, 0, 0

@@ -306,7 +306,7 @@ func (p *reader) rate(o *yamlfile.Object, s numberSpelling) (requests int64, per
 	return requests, period, ok && good
 }
 
-const allowedLease = `1ms to 1s in whole milliseconds, such as "100ms"`
+const allowedLease = bucket.AllowedLease + `, such as "100ms"`
 
 const allowedBlockFor = bucket.AllowedBlockFor + `, such as "10m" or "1.5h" (ms, s, m, h, d)`
 

@@ -10,9 +10,8 @@ import (
 )
 
 // Limit describes in plain words how much a limit allows: "20 at once, then one every 6s"
-// for a bucket, "1,000 requests a day" for a window, "20 in flight, each free after 1m of silence" for
-// a concurrency. It adds the lease and the failure mode, if the
-// limit has them.
+// for a bucket, "1,000 requests a day" for a window, "20 in flight, each free after 1m of
+// silence" for a concurrency. It adds the lease and the failure mode, if the limit has them.
 func Limit(l *bucket.Limit) string {
 	text := Numbers(l) + Enforcement(l)
 	if l.Lease != 0 {
