@@ -57,8 +57,8 @@ func New(target string, list ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := time.Now()
-	c := &Client{options: o, pool: p, made: made, leases: newLeases(o.noLeases, made)}
+	c := &Client{options: o, pool: p, made: time.Now()}
+	c.leases = newLeases(c)
 	c.calls.New = func() any { return &call{take: stream.NewTake()} }
 	c.ctx, c.end = context.WithCancelCause(context.Background())
 	c.lines = turns.New(c.ctx)
@@ -69,6 +69,7 @@ func New(target string, list ...Option) (*Client, error) {
 // answer yet fail with ErrClosed. Slots that are still held are lost: Close frees them, and
 // gives back what is left of leases, for which it waits no longer than the timeout.
 func (c *Client) Close() error {
+	c.endLeases()
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
 		c.mu.Unlock()
@@ -77,7 +78,6 @@ func (c *Client) Close() error {
 	c.end(ErrClosed)
 	local := c.local
 	c.mu.Unlock()
-	c.endLeases()
 	c.running.Wait()
 	err := c.pool.Close()
 	if local != nil {
@@ -156,7 +156,7 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	lease, isDecided := c.byLease(r, k)
+	ask, isDecided := c.byLease(r, k)
 	if isDecided {
 		return nil
 	}
@@ -164,13 +164,13 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err == nil {
 		err = k.readResponse(k.take.Answer)
 	}
-	if err != nil && lease.units > 0 {
-		lease.holding.forgo()
+	if err != nil && ask.holding != nil {
+		ask.holding.Forgo(ask.Ask, c.leases.now())
 	}
 	switch {
 	case err == nil:
 		c.noteAnswer()
-		c.learn(lease, r, k)
+		c.learn(ask, r, k)
 		if k.allowed {
 			c.stats.allowed.Add(1)
 		} else {
@@ -208,7 +208,7 @@ func (c *Client) GiveBack(ctx context.Context, taken *Result) error {
 		return nil
 	}
 	if taken.lease.from != nil {
-		taken.lease.giveBack()
+		taken.lease.holding.GiveBack(taken.lease.from, taken.lease.cost)
 		return nil
 	}
 	if taken.local != nil {

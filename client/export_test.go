@@ -1,18 +1,22 @@
 package client
 
-import "time"
+import (
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/lease"
+)
 
 // SetLeaseClock replaces the clocks of leases: the monotonic one, since the client was
 // made, and the wall clock.
 func (c *Client) SetLeaseClock(now func() (mono, wall time.Duration)) {
-	c.leases.now = func() instant {
+	c.leases.now = func() lease.Instant {
 		mono, wall := now()
-		return instant{mono: int64(mono), wall: int64(wall)}
+		return lease.Instant{Mono: int64(mono), Wall: int64(wall)}
 	}
 }
 
 // IsAskingAhead reports whether an ask for a grant has no answer yet.
 func (c *Client) IsAskingAhead() (is bool) {
-	c.leases.each(func(h *holding) { is = is || h.isAsking.Load() })
+	c.leases.each(func(h *holding) { is = is || h.IsAsking() })
 	return is
 }

@@ -7,16 +7,9 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/lease"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
-
-// leaseAsk is what an answer means to leases: of which holding it is the answer, when the
-// request was sent, and for how many units it asked beside its cost.
-type leaseAsk struct {
-	holding *holding // nil if the client holds nothing for requests like this
-	sent    instant
-	units   uint64 // 0 if it asked for no lease
-}
 
 // leaseCost returns the one cost of all descriptors. It returns false if the request can
 // not be leased.
@@ -44,9 +37,19 @@ func (k *call) leaseKey(r *Request, cost uint64) []byte {
 	return k.key
 }
 
-// byLease decides a request by what the client holds. If it cannot, the request may ask
-// for more.
-func (c *Client) byLease(r *Request, k *call) (a leaseAsk, isDecided bool) {
+// holding is what the client holds for requests like one. What is repeated of an answer is
+// what it says of limits.
+type holding = lease.Holding[*Result]
+
+// asking is an ask that a holding learns from, or none.
+type asking struct {
+	lease.Ask
+	holding *holding
+}
+
+// byLease decides a request by what the client holds. If it cannot, the request asks,
+// perhaps for more than its cost.
+func (c *Client) byLease(r *Request, k *call) (a asking, isDecided bool) {
 	if c.leases.tracked.Load() <= 0 {
 		return a, false
 	}
@@ -58,20 +61,39 @@ func (c *Client) byLease(r *Request, k *call) (a leaseAsk, isDecided bool) {
 	if h == nil {
 		return a, false
 	}
-	// A lease counts from before its request is sent.
 	now := c.leases.now()
-	if h.decide(k, int64(cost), now) {
+	if c.isDecided(h, k, int64(cost), now) {
 		return a, true
 	}
-	a = leaseAsk{holding: h, sent: now, units: h.plan(now, int64(cost), true)}
-	if a.units > 0 {
-		k.take.Request = wire.AppendNumber(k.take.Request, takeLease, a.units)
+	a = asking{h.Ask(now, int64(cost)), h}
+	if a.Units > 0 {
+		k.take.Request = wire.AppendNumber(k.take.Request, takeLease, a.Units)
 	}
 	return a, false
 }
 
+// isDecided decides a request, if the client holds something for it.
+func (c *Client) isDecided(h *holding, k *call, cost int64, now lease.Instant) bool {
+	u, ok := h.Decide(cost, now)
+	if !ok {
+		return false
+	}
+	if u.IsLow {
+		c.refill(h, cost, now)
+	}
+	k.allowed = u.Allowed
+	switch {
+	case k.result == nil:
+	case u.Allowed:
+		*k.result = Result{Allowed: true, DeniedBy: -1, Limits: copyLimits(u.Answer.Limits, u.Left, 0), Leased: true, lease: leased{h, u.Grant, cost}}
+	default:
+		*k.result = Result{DeniedBy: u.Answer.DeniedBy, RetryAfter: later(u.Answer.RetryAfter, u.Age), Limits: copyLimits(u.Answer.Limits, 0, u.Age), Leased: true}
+	}
+	return true
+}
+
 // learn takes from an answer what it says about leases.
-func (c *Client) learn(a leaseAsk, r *Request, k *call) {
+func (c *Client) learn(a asking, r *Request, k *call) {
 	if a.holding == nil && k.leasable == nil {
 		return
 	}
@@ -79,53 +101,89 @@ func (c *Client) learn(a leaseAsk, r *Request, k *call) {
 	switch {
 	case !ok:
 	case a.holding == nil:
-		c.leases.track(c, k.leaseKey(r, cost), k.leasable)
+		c.leases.track(k.leaseKey(r, cost), k.leasable.forOthers(0, 0))
 	default:
-		a.holding.learn(k.leasable, a, int64(cost), int64(cost))
+		c.learnFrom(a, k.leasable, int64(cost), int64(cost))
 	}
+}
+
+// learnFrom gives a holding the answer to its ask, of a cost of which some is used, or nil
+// if that cannot be leased.
+func (c *Client) learnFrom(a asking, answer *Result, cost, used int64) {
+	now := c.leases.now()
+	if answer == nil {
+		a.holding.Forgo(a.Ask, now)
+		return
+	}
+	others := answer.forOthers(cost, used)
+	if !answer.Allowed || a.Units > 0 { // or nobody gets it
+		others.Value = &Result{DeniedBy: answer.DeniedBy, RetryAfter: answer.RetryAfter, Limits: copyLimits(answer.Limits, 0, 0)}
+	}
+	if a.holding.Learn(a.Ask, others, now) {
+		c.stats.leases.Add(1)
+	}
+}
+
+// forOthers returns what an answer says to others than who asked, at a cost of which some
+// is used.
+func (r *Result) forOthers(cost, used int64) lease.Answer[*Result] {
+	a := lease.Answer[*Result]{Allowed: r.Allowed, Charged: cost, Used: used, GoodFor: r.goodFor}
+	if r.Allowed {
+		a.Charged = max(cost, int64(min(r.granted, math.MaxInt64)))
+	}
+	for i := range r.Limits {
+		remaining := int64(min(r.Limits[i].Remaining, math.MaxInt64))
+		if i == 0 || remaining < a.Remaining {
+			a.Remaining = remaining
+		}
+	}
+	return a
 }
 
 // refill asks for the next grant in the background. A request of this cost has shown that
 // the current one nears its end.
-func (c *Client) refill(h *holding, cost int64, now instant) {
-	units := h.plan(now, cost, false)
-	if units > 0 && !c.inBackground(func() { c.askAhead(h, units) }) {
-		h.forgo()
+func (c *Client) refill(h *holding, cost int64, now lease.Instant) {
+	a := asking{h.AskAhead(now, cost), h}
+	if a.Units > 0 && !c.inBackground(func() { c.askAhead(a) }) {
+		h.Forgo(a.Ask, now)
 	}
 }
 
-func (c *Client) askAhead(h *holding, units uint64) {
+func (c *Client) askAhead(a asking) {
 	k := c.calls.Get().(*call)
 	defer c.release(k)
-	k.take.Request = wire.AppendNumber(append(k.take.Request[:0], h.key...), takeLease, units)
-	a := leaseAsk{holding: h, sent: c.leases.now(), units: units}
-	if c.pool.Ask(c.ctx, k.take) != nil {
-		h.forgo() // whoever asks when nothing is left learns why
-		return
-	}
+	k.take.Request = wire.AppendNumber(append(k.take.Request[:0], a.holding.Key...), takeLease, a.Units)
 	answer := new(Result)
-	if answer.read(k.take.Answer) != nil {
-		h.forgo()
-		return
+	if c.pool.Ask(c.ctx, k.take) != nil || answer.read(k.take.Answer) != nil {
+		answer = nil // whoever asks when nothing is left learns why
 	}
-	h.learn(answer, a, 1, 0)
+	c.learnFrom(a, answer, 1, 0)
 }
 
-// spare is what is left of a grant that has ended.
-type spare struct {
-	key    string
-	limits []Limited
-	units  int64
+// leased is what a Result has from a grant, or nothing.
+type leased struct {
+	holding *holding
+	from    *lease.Grant[*Result]
+	cost    int64
 }
 
-// giveBackSpare returns it to the daemon, once.
-func (c *Client) giveBackSpare(s spare) {
-	r := Result{take: withCost(s.key, uint64(s.units)), Limits: s.limits}
-	if c.pool.GiveBack(context.Background(), appendGiveBack(nil, &r)) != nil {
-		c.stats.lostGiveBacks.Add(1)
-		return
-	}
-	c.stats.leaseReturned.Add(uint64(s.units))
+// After calls f after a while, unless stopped.
+func (l *leases) After(d time.Duration, f func()) (stop func()) {
+	t := time.AfterFunc(d, f)
+	return func() { t.Stop() }
+}
+
+// Spare returns what is left of a grant to the daemon, once.
+func (l *leases) Spare(s lease.Spare[*Result]) {
+	c := l.client
+	c.inBackground(func() {
+		r := Result{take: withCost(s.Holding.Key, uint64(s.Units)), Limits: s.Answer.Limits}
+		if c.pool.GiveBack(context.Background(), appendGiveBack(nil, &r)) != nil {
+			c.stats.lostGiveBacks.Add(1)
+			return
+		}
+		c.stats.leaseReturned.Add(uint64(s.Units))
+	})
 }
 
 // withCost returns the TakeRequest of a key with this cost of each descriptor.
@@ -148,11 +206,8 @@ func withCost(key string, cost uint64) (take []byte) {
 // endLeases ends all grants, and gives back what is left. Only Close calls it.
 func (c *Client) endLeases() {
 	c.leases.tracked.Store(math.MinInt32)
-	c.leases.each(func(h *holding) {
-		for _, s := range h.end() {
-			c.running.Go(func() { c.giveBackSpare(s) })
-		}
-	})
+	now := c.leases.now()
+	c.leases.each(func(h *holding) { h.End(now) })
 }
 
 // copyLimits returns the limits of an answer that others get too, a while later.
@@ -161,9 +216,15 @@ func copyLimits(limits []Limited, more int64, after time.Duration) []Limited {
 	for i := range limits {
 		l := &limits[i]
 		l.Remaining += uint64(more)
-		if l.RetryAfter > 0 {
-			l.RetryAfter = max(time.Microsecond, l.RetryAfter-after)
-		}
+		l.RetryAfter = later(l.RetryAfter, after)
 	}
 	return limits
+}
+
+// later returns a RetryAfter a while later.
+func later(retry, after time.Duration) time.Duration {
+	if retry > 0 {
+		return max(time.Microsecond, retry-after)
+	}
+	return retry
 }

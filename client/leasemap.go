@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/lease"
 )
 
 const (
@@ -17,8 +19,9 @@ const (
 
 // leases finds what the client holds.
 type leases struct {
+	client  *Client
 	off     bool
-	now     func() instant
+	now     func() lease.Instant
 	seed    maphash.Seed
 	tracked atomic.Int64 // the number of holdings; negative once the client is closed
 	shards  [leaseShards]leaseShard
@@ -32,11 +35,11 @@ type leaseShard struct {
 	_ [64]byte // other shards are used meanwhile
 }
 
-func newLeases(off bool, made time.Time) *leases {
-	l := &leases{off: off, seed: maphash.MakeSeed()}
-	l.now = func() instant {
+func newLeases(c *Client) *leases {
+	l := &leases{client: c, off: c.options.noLeases, seed: maphash.MakeSeed()}
+	l.now = func() lease.Instant {
 		now := time.Now()
-		return instant{mono: int64(now.Sub(made)), wall: now.UnixNano()}
+		return lease.Instant{Mono: int64(now.Sub(c.made)), Wall: now.UnixNano()}
 	}
 	for i := range l.shards {
 		l.shards[i].holdings = make(map[string]*holding)
@@ -57,7 +60,7 @@ func (l *leases) find(key []byte) *holding {
 }
 
 // track makes a holding for a key whose request was answered, unless there are too many.
-func (l *leases) track(c *Client, key []byte, answer *Result) {
+func (l *leases) track(key []byte, answer lease.Answer[*Result]) {
 	if l.off {
 		return
 	}
@@ -65,27 +68,27 @@ func (l *leases) track(c *Client, key []byte, answer *Result) {
 	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holdings[string(key)] != nil || len(s.holdings) >= shardHoldings && !l.sweep(c, s, now) {
+	if s.holdings[string(key)] != nil || len(s.holdings) >= shardHoldings && !l.sweep(s, now) {
 		return
 	}
-	h := &holding{client: c, key: string(key), sampled: now.mono}
-	h.note(answer)
-	s.holdings[h.key] = h
+	h := lease.New(l, string(key), now)
+	h.Note(answer)
+	s.holdings[h.Key] = h
 	l.tracked.Add(1)
 }
 
 // sweep drops what is idle, and reports whether there is room then. It looks once in a
 // while.
-func (l *leases) sweep(c *Client, s *leaseShard, now instant) bool {
-	if now.mono-s.swept < int64(idleAfter) {
+func (l *leases) sweep(s *leaseShard, now lease.Instant) bool {
+	if now.Mono-s.swept < int64(idleAfter) {
 		return false
 	}
-	s.swept = now.mono
+	s.swept = now.Mono
 	for key, h := range s.holdings {
-		if h.isIdle(now) {
-			units, denied := h.counts()
-			c.stats.leased.Add(units)
-			c.stats.leasedDenied.Add(denied)
+		if h.IsIdle(now, idleAfter) {
+			units, denied := h.Counts()
+			l.client.stats.leased.Add(units)
+			l.client.stats.leasedDenied.Add(denied)
 			delete(s.holdings, key)
 			l.tracked.Add(-1)
 		}

@@ -62,7 +62,7 @@ func (c *Client) Stats() Stats {
 		Alone:           c.pool.Alone(),
 	}
 	c.leases.each(func(h *holding) {
-		units, denied := h.counts()
+		units, denied := h.Counts()
 		s.Leased += units
 		s.LeasedDenied += denied
 	})
