@@ -156,16 +156,22 @@ func (c *Client) decide(ctx context.Context, r *Request, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ask, isDecided := c.byLease(r, k)
+	ask, isDecided, err := c.byLease(ctx, r, k)
 	if isDecided {
 		return nil
 	}
-	err := c.pool.Ask(ctx, k.take)
+	if err == nil {
+		err = c.pool.Ask(ctx, k.take)
+	}
 	if err == nil {
 		err = k.readResponse(k.take.Answer)
 	}
 	if err != nil && ask.holding != nil {
-		ask.holding.Forgo(ask.Ask, c.leases.now())
+		reason := err
+		if ctx.Err() != nil {
+			reason = nil // that this caller has given up is no reason for others
+		}
+		ask.holding.Forgo(ask.Ask, c.leases.now(), reason)
 	}
 	switch {
 	case err == nil:

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/lease"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
@@ -49,32 +52,53 @@ type asking struct {
 
 // byLease decides a request by what the client holds. If it cannot, the request asks,
 // perhaps for more than its cost.
-func (c *Client) byLease(r *Request, k *call) (a asking, isDecided bool) {
+func (c *Client) byLease(ctx context.Context, r *Request, k *call) (a asking, isDecided bool, err error) {
 	if c.leases.tracked.Load() <= 0 {
-		return a, false
+		return a, false, nil
 	}
 	cost, ok := r.leaseCost()
 	if !ok {
-		return a, false
+		return a, false, nil
 	}
 	h := c.leases.find(k.leaseKey(r, cost))
 	if h == nil {
-		return a, false
+		return a, false, nil
 	}
 	now := c.leases.now()
-	if c.isDecided(h, k, int64(cost), now) {
-		return a, true
+	if c.isDecided(h, k, int64(cost), now, now.Mono) {
+		return a, true, nil
 	}
-	a = asking{h.Ask(now, int64(cost)), h}
-	if a.Units > 0 {
-		k.take.Request = wire.AppendNumber(k.take.Request, takeLease, a.Units)
+	h.Wait(int64(cost))
+	defer h.Wait(-int64(cost)) // also before it asks: then it waits for no other
+	for came := now.Mono; ; {
+		ask, probe := h.Ask(now, int64(cost))
+		if probe == nil {
+			if ask.Units > 0 {
+				k.take.Request = wire.AppendNumber(k.take.Request, takeLease, ask.Units)
+			}
+			return asking{ask, h}, false, nil
+		}
+		select {
+		case <-probe.Done():
+		case <-ctx.Done():
+			return a, false, ctx.Err()
+		}
+		if err := probe.Err(); err != nil {
+			return a, false, err
+		}
+		now = c.leases.now()
+		if c.isDecided(h, k, int64(cost), now, came) {
+			return a, true, nil
+		}
+		if now.Mono-came > int64(c.options.timeout) {
+			return a, false, status.Error(codes.DeadlineExceeded, "others asked first, and what they learned decides nothing of this cost")
+		}
 	}
-	return a, false
 }
 
-// isDecided decides a request, if the client holds something for it.
-func (c *Client) isDecided(h *holding, k *call, cost int64, now lease.Instant) bool {
-	u, ok := h.Decide(cost, now)
+// isDecided decides a request, which came at some time, if the client holds something for it.
+func (c *Client) isDecided(h *holding, k *call, cost int64, now lease.Instant, came int64) bool {
+	u, ok := h.Decide(cost, now, came)
 	if !ok {
 		return false
 	}
@@ -112,7 +136,7 @@ func (c *Client) learn(a asking, r *Request, k *call) {
 func (c *Client) learnFrom(a asking, answer *Result, cost, used int64) {
 	now := c.leases.now()
 	if answer == nil {
-		a.holding.Forgo(a.Ask, now)
+		a.holding.Forgo(a.Ask, now, nil)
 		return
 	}
 	others := answer.forOthers(cost, used)
@@ -145,7 +169,7 @@ func (r *Result) forOthers(cost, used int64) lease.Answer[*Result] {
 func (c *Client) refill(h *holding, cost int64, now lease.Instant) {
 	a := asking{h.AskAhead(now, cost), h}
 	if a.Units > 0 && !c.inBackground(func() { c.askAhead(a) }) {
-		h.Forgo(a.Ask, now)
+		h.Forgo(a.Ask, now, nil)
 	}
 }
 

@@ -348,6 +348,63 @@ func TestDenialIsRepeatedForAsMuchOrMore(t *testing.T) {
 	}
 }
 
+// Over a limit, those who wait for another's answer are decided by it, and also if none came.
+func TestCallersWhoWaitForAnother(t *testing.T) {
+	t.Parallel()
+	denied := func(goodFor time.Duration) *ratelimitv1.TakeResponse {
+		answer := daemontest.Denied(goodFor)
+		answer.GoodFor = durationpb.New(goodFor)
+		return answer
+	}
+	for name, row := range map[string]struct {
+		answer  *ratelimitv1.TakeResponse // nil for none
+		givesUp bool
+	}{
+		"are denied":                 {answer: denied(time.Hour)},
+		"ask if the other gave up":   {answer: denied(time.Hour), givesUp: true},
+		"fail if there is no answer": {},
+		"ask if the denial is over":  {answer: denied(time.Nanosecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLender(long)
+			c, k := borrower(t, l, client.OnFailure(client.FailDeny()))
+			l.setAnswer(func(*ratelimitv1.TakeRequest) *ratelimitv1.TakeResponse { return denied(time.Nanosecond) })
+			mustTake(t, c, costing(1)) // learns that there are leases, over the limit
+			asked, release := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			l.setAnswer(func(*ratelimitv1.TakeRequest) *ratelimitv1.TakeResponse {
+				once.Do(func() { close(asked); <-release })
+				return row.answer
+			})
+			ctx, giveUp := context.WithCancel(within(t))
+			var first, running sync.WaitGroup
+			first.Go(func() {
+				if got, err := c.Take(ctx, costing(1)); row.givesUp != (err != nil) || !row.givesUp && got.Allowed {
+					t.Error(got, err)
+				}
+			})
+			<-asked
+			for range 8 {
+				k.pass(1, 1)
+				running.Go(func() {
+					if got := mustTake(t, c, costing(1)); got.Allowed || (got.Failure != nil) != (row.answer == nil) {
+						t.Errorf("%+v", got)
+					}
+				})
+			}
+			if row.givesUp {
+				giveUp()
+				first.Wait()
+			}
+			close(release)
+			first.Wait()
+			running.Wait()
+			giveUp()
+		})
+	}
+}
+
 func TestGiveBackOfALeasedTakeGoesIntoItsLease(t *testing.T) {
 	t.Parallel()
 	l := newLender(long)

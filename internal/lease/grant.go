@@ -74,8 +74,10 @@ func (g *Grant[T]) used() int64 {
 	return g.size - g.left.Load()
 }
 
-// denial is an answer that is repeated to requests of as much or more.
+// denial is an answer that is repeated to requests of as much or more: to those that come
+// before its end, and to those that came before its own request was sent.
 type denial[T any] struct {
+	sent     int64 // on the monotonic clock
 	end      Instant
 	cost     int64
 	received int64 // on the monotonic clock

@@ -41,7 +41,21 @@ type Answer[T any] struct {
 type Ask struct {
 	Sent  Instant
 	Units uint64 // that it asks for, its own cost included; 0 if only for that
+
+	probe *Probe
 }
+
+// Probe is an ask whose answer others wait for.
+type Probe struct {
+	done chan struct{}
+	err  error // before done is closed
+}
+
+// Done is closed when the ask has ended.
+func (p *Probe) Done() <-chan struct{} { return p.done }
+
+// Err returns, after Done, why it had no answer, which is a reason for those who waited too.
+func (p *Probe) Err() error { return p.err }
 
 // Holding is what a client holds for requests that differ in their cost alone: at most
 // two grants, of which the first is used first, and a denial. Its methods may be called
@@ -56,6 +70,7 @@ type Holding[T any] struct {
 	denied        atomic.Uint64 // requests, by denial
 	isAsking      atomic.Bool   // for a grant; becomes true under mu
 	pause         atomic.Int64  // until then no grant is asked for ahead, on the monotonic clock
+	waiting       atomic.Int64  // the cost of those that ask or wait for a probe
 
 	mu        sync.Mutex
 	asked     int64         // units that requests asked the daemon for
@@ -65,6 +80,8 @@ type Holding[T any] struct {
 	rate      float64       // units per nanosecond
 	goodFor   time.Duration // the longest that an answer said
 	remaining int64         // by the last answer
+	isOver    bool          // since a denial: one asks and the others wait
+	probe     *Probe        // nil if there is none
 }
 
 // New returns an empty holding.
@@ -83,8 +100,9 @@ type Use[T any] struct {
 	IsLow bool
 }
 
-// Decide decides a request by a grant, or else by the denial. It returns false if it cannot.
-func (h *Holding[T]) Decide(cost int64, now Instant) (u Use[T], ok bool) {
+// Decide decides a request, which came at some time on the monotonic clock, by a grant, or
+// else by the denial. It returns false if it cannot.
+func (h *Holding[T]) Decide(cost int64, now Instant, came int64) (u Use[T], ok bool) {
 	current, next := h.current.Load(), h.next.Load()
 	if current != nil {
 		g, left, ok := current, int64(0), false
@@ -98,18 +116,31 @@ func (h *Holding[T]) Decide(cost int64, now Instant) (u Use[T], ok bool) {
 		}
 	}
 	d := h.denial.Load()
-	if d == nil || cost < d.cost || now.isAfter(d.end) {
+	if d == nil || cost < d.cost || now.isAfter(d.end) && came >= d.sent {
 		return u, false
 	}
 	h.denied.Add(1)
 	return Use[T]{Answer: d.answer, Age: time.Duration(max(0, now.Mono-d.received))}, true
 }
 
-// Ask returns how a request that was not decided asks the daemon.
-func (h *Holding[T]) Ask(now Instant, cost int64) Ask {
+// Wait notes that a request that was not decided asks or waits, until the cost is taken
+// off again.
+func (h *Holding[T]) Wait(cost int64) { h.waiting.Add(cost) }
+
+// Ask returns how a request that was not decided asks the daemon, or the probe whose
+// answer it is to wait for.
+func (h *Holding[T]) Ask(now Instant, cost int64) (Ask, *Probe) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Ask{Sent: now, Units: h.plan(now, cost, cost)}
+	if h.probe != nil {
+		return Ask{}, h.probe
+	}
+	a := Ask{Sent: now, Units: h.plan(now, cost, cost)}
+	if h.isOver {
+		h.probe = &Probe{done: make(chan struct{})}
+		a.probe = h.probe
+	}
+	return a, nil
 }
 
 // AskAhead returns an ask for the next grant, after a request of this cost has shown that
@@ -134,11 +165,14 @@ func (h *Holding[T]) plan(now Instant, cost, asks int64) uint64 {
 		left = g.left.Load()
 	}
 	// A quarter less than what seems to be used in that time: so a grant is used up before
-	// it ends, and little goes back. Others need what remains, so a quarter of it is all
-	// that one client holds.
-	needed := h.rate * float64(h.goodFor)
-	units := int64(min(needed*3/4, float64(h.remaining)/4)) - left
-	if needed < 2 || units < max(2, 2*cost) {
+	// it ends, and little goes back; but no less than what is waited for. Others need what
+	// remains, so a quarter of it is all that one client holds.
+	needed, waiting := h.rate*float64(h.goodFor), 0.0
+	if h.isOver {
+		waiting = float64(h.waiting.Load())
+	}
+	units := int64(min(max(needed*3/4, waiting), float64(h.remaining)/4)) - left
+	if max(needed, waiting) < 2 || units < max(2, 2*cost) {
 		h.pause.Store(now.Mono + int64(h.goodFor/8))
 		return 0
 	}
@@ -183,18 +217,24 @@ func (h *Holding[T]) Note(answer Answer[T]) {
 func (h *Holding[T]) note(answer Answer[T]) {
 	h.remaining = answer.Remaining
 	h.goodFor = max(h.goodFor, answer.GoodFor)
+	switch {
+	case !answer.Allowed:
+		h.isOver = true
+	case answer.Remaining/4 >= h.waiting.Load():
+		h.isOver = false
+	}
 }
 
 // Learn takes a grant or a denial from an answer, and reports whether it was a grant.
 func (h *Holding[T]) Learn(a Ask, answer Answer[T], now Instant) (isGrant bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ended(a)
+	h.ended(a, nil)
 	h.note(answer)
 	units := answer.Charged - answer.Used
 	switch {
 	case !answer.Allowed && answer.GoodFor > 0:
-		h.denial.Store(&denial[T]{end: endOf(a.Sent, answer.GoodFor), cost: answer.Charged, received: now.Mono, answer: answer.Value})
+		h.denial.Store(&denial[T]{sent: a.Sent.Mono, end: endOf(a.Sent, answer.GoodFor), cost: answer.Charged, received: now.Mono, answer: answer.Value})
 	case answer.Allowed && a.Units > 0 && units > 0:
 		h.add(newGrant(units, a, answer), now)
 		return true
@@ -202,21 +242,27 @@ func (h *Holding[T]) Learn(a Ask, answer Answer[T], now Instant) (isGrant bool) 
 	return false
 }
 
-// Forgo ends an ask that had no answer, or one that cannot be leased.
-func (h *Holding[T]) Forgo(a Ask, now Instant) {
+// Forgo ends an ask that had no answer, or one that cannot be leased. The error is for those
+// who waited for it, and nil if they are to ask themselves.
+func (h *Holding[T]) Forgo(a Ask, now Instant, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if a.Units > 0 {
 		h.pause.Store(now.Mono + int64(h.goodFor/8))
 	}
 	h.remaining = 0
-	h.ended(a)
+	h.ended(a, err)
 }
 
 // ended ends an ask. mu is held.
-func (h *Holding[T]) ended(a Ask) {
+func (h *Holding[T]) ended(a Ask, err error) {
 	if a.Units > 0 {
 		h.isAsking.Store(false)
+	}
+	if a.probe != nil {
+		h.probe = nil
+		a.probe.err = err
+		close(a.probe.done)
 	}
 }
 

@@ -1,0 +1,108 @@
+package lease_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ratelimitd/ratelimitd/internal/lease"
+)
+
+// host stops no timer and keeps what is left.
+type host struct{ spares []lease.Spare[string] }
+
+func (h *host) After(time.Duration, func()) func() { return func() {} }
+func (h *host) Spare(s lease.Spare[string])        { h.spares = append(h.spares, s) }
+func at(d time.Duration) lease.Instant             { return lease.Instant{Mono: int64(d), Wall: int64(d)} }
+func denied(goodFor time.Duration) (a lease.Answer[string]) {
+	return lease.Answer[string]{Value: "no", Charged: 1, GoodFor: goodFor}
+}
+
+// over returns a holding whose limit has denied, whose denial has ended, and an ask that
+// others wait for, sent at a second.
+func over(t *testing.T) (*lease.Holding[string], lease.Ask) {
+	t.Helper()
+	h := lease.New[string](new(host), "key", at(0))
+	h.Note(denied(time.Millisecond))
+	a, probe := h.Ask(at(time.Second), 1)
+	if probe != nil {
+		t.Fatal("nobody asks")
+	}
+	return h, a
+}
+
+// wait returns what a request waits for.
+func wait(t *testing.T, h *lease.Holding[string], now time.Duration) *lease.Probe {
+	t.Helper()
+	h.Wait(1)
+	_, probe := h.Ask(at(now), 1)
+	if probe == nil {
+		t.Fatal("two ask at once, over the limit")
+	}
+	return probe
+}
+
+func TestOneAsksOverTheLimit(t *testing.T) {
+	t.Parallel()
+	h, a := over(t)
+	probe := wait(t, h, time.Second)
+	h.Learn(a, denied(time.Millisecond), at(2*time.Second))
+	<-probe.Done()
+	if probe.Err() != nil {
+		t.Error(probe.Err())
+	}
+	// The denial has ended. It decides those who came before its request was sent.
+	for came, want := range map[time.Duration]bool{time.Second - 1: true, time.Second: false, 2 * time.Second: false} {
+		if u, ok := h.Decide(1, at(2*time.Second), int64(came)); ok != want || u.Allowed {
+			t.Errorf("who came at %v is decided: %v", came, ok)
+		}
+	}
+	if _, next := h.Ask(at(2*time.Second), 1); next != nil {
+		t.Error("nobody asks after the answer")
+	}
+}
+
+func TestThoseWhoWaitShareAGrant(t *testing.T) {
+	t.Parallel()
+	h, a := over(t)
+	for range 5 {
+		wait(t, h, time.Second)
+	}
+	// Who asked was allowed, and a little remains.
+	h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Minute, Remaining: 16}, at(time.Second))
+	b, probe := h.Ask(at(time.Second), 1)
+	if probe != nil || b.Units != 4 {
+		t.Fatalf("of 16 that remain %d units are asked for, while 5 wait", b.Units)
+	}
+	wait(t, h, time.Second)
+	h.Learn(b, lease.Answer[string]{Value: "yes", Allowed: true, Charged: 4, Used: 1, GoodFor: time.Minute, Remaining: 12}, at(time.Second))
+	for range 3 {
+		if u, ok := h.Decide(1, at(time.Second), int64(time.Second)); !ok || u.Answer != "yes" {
+			t.Error("what was granted is not used")
+		}
+	}
+	// Enough remains for all who wait: they need not wait for each other.
+	c, _ := h.Ask(at(2*time.Second), 1)
+	h.Learn(c, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Minute, Remaining: 1000}, at(2*time.Second))
+	for range 2 {
+		if _, probe := h.Ask(at(2*time.Second), 1); probe != nil {
+			t.Error("one waits although enough remains")
+		}
+	}
+}
+
+func TestThoseWhoWaitLearnWhyThereIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, errors.New("the daemon is away")} {
+		h, a := over(t)
+		probe := wait(t, h, time.Second)
+		h.Forgo(a, at(time.Second), err)
+		<-probe.Done()
+		if probe.Err() != err {
+			t.Errorf("%v, not %v", probe.Err(), err)
+		}
+		if _, next := h.Ask(at(time.Second), 1); next != nil {
+			t.Error("nobody asks after an ask without an answer")
+		}
+	}
+}
