@@ -78,7 +78,7 @@ type Holding[T any] struct {
 	sampled   int64         // when rate was measured, on the monotonic clock
 	total     int64         // asked and used, then
 	rate      float64       // units per nanosecond
-	goodFor   time.Duration // the longest that an answer said
+	goodFor   time.Duration // about what answers say
 	remaining int64         // by the last answer
 	isOver    bool          // since a denial: one asks and the others wait
 	probe     *Probe        // nil if there is none
@@ -220,9 +220,13 @@ func (h *Holding[T]) note(answer Answer[T]) {
 	switch {
 	case !answer.Allowed:
 		h.isOver = true
+		return
 	case answer.Remaining/4 >= h.waiting.Load():
 		h.isOver = false
 	}
+	// A shorter lease is followed within some answers: at the end of a window one is good
+	// for less than usual, as a denial often is.
+	h.goodFor -= (h.goodFor - answer.GoodFor) / 8
 }
 
 // Learn takes a grant or a denial from an answer, and reports whether it was a grant.

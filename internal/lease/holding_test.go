@@ -106,3 +106,31 @@ func TestThoseWhoWaitLearnWhyThereIsNoAnswer(t *testing.T) {
 		}
 	}
 }
+
+// Once a lease is shorter, no more is asked for than is used in it.
+func TestAsksForLessOnceALeaseIsShorter(t *testing.T) {
+	t.Parallel()
+	h := lease.New[string](new(host), "key", at(0))
+	now, asked := time.Duration(0), uint64(0)
+	use := func(goodFor time.Duration) {
+		for range 10_000 {
+			now += time.Millisecond
+			if _, ok := h.Decide(1, at(now), int64(now)); ok {
+				continue
+			}
+			a, _ := h.Ask(at(now), 1)
+			asked = max(asked, a.Units)
+			h.Learn(a, lease.Answer[string]{Allowed: true, Charged: max(1, int64(a.Units)), Used: 1, GoodFor: goodFor, Remaining: 1 << 30}, at(now))
+		}
+	}
+	use(time.Second)
+	if asked < 700 || asked > 1000 {
+		t.Errorf("%d units are asked for, while 1,000 are used in a lease", asked)
+	}
+	use(20 * time.Millisecond)
+	asked = 0
+	use(20 * time.Millisecond)
+	if asked < 10 || asked > 20 {
+		t.Errorf("%d units are asked for, while 20 are used in a lease", asked)
+	}
+}
