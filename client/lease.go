@@ -68,16 +68,12 @@ func (c *Client) byLease(ctx context.Context, r *Request, k *call) (a asking, is
 	if c.isDecided(h, k, int64(cost), now, now.Mono) {
 		return a, true, nil
 	}
-	h.Wait(int64(cost))
-	defer h.Wait(-int64(cost)) // also before it asks: then it waits for no other
-	for came := now.Mono; ; {
-		ask, probe := h.Ask(now, int64(cost))
-		if probe == nil {
-			if ask.Units > 0 {
-				k.take.Request = wire.AppendNumber(k.take.Request, takeLease, ask.Units)
-			}
-			return asking{ask, h}, false, nil
-		}
+	ask, probe := h.Ask(now, int64(cost))
+	if probe != nil {
+		h.Wait(int64(cost))
+		defer h.Wait(-int64(cost))
+	}
+	for came := now.Mono; probe != nil; ask, probe = h.Ask(now, int64(cost)) {
 		select {
 		case <-probe.Done():
 		case <-ctx.Done():
@@ -94,6 +90,10 @@ func (c *Client) byLease(ctx context.Context, r *Request, k *call) (a asking, is
 			return a, false, status.Error(codes.DeadlineExceeded, "others asked first, and what they learned decides nothing of this cost")
 		}
 	}
+	if ask.Units > 0 {
+		k.take.Request = wire.AppendNumber(k.take.Request, takeLease, ask.Units)
+	}
+	return asking{ask, h}, false, nil
 }
 
 // isDecided decides a request, which came at some time, if the client holds something for it.
@@ -178,8 +178,13 @@ func (c *Client) askAhead(a asking) {
 	defer c.release(k)
 	k.take.Request = wire.AppendNumber(append(k.take.Request[:0], a.holding.Key...), takeLease, a.Units)
 	answer := new(Result)
-	if c.pool.Ask(c.ctx, k.take) != nil || answer.read(k.take.Answer) != nil {
-		answer = nil // whoever asks when nothing is left learns why
+	err := c.pool.Ask(c.ctx, k.take)
+	if err == nil {
+		err = answer.read(k.take.Answer)
+	}
+	if err != nil {
+		a.holding.Forgo(a.Ask, c.leases.now(), err)
+		return
 	}
 	c.learnFrom(a, answer, 1, 0)
 }

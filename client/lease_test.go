@@ -482,49 +482,6 @@ func TestAnswerThatIsLostLeasesNothing(t *testing.T) {
 	lease(t, c, k, costing(1)) // asks again
 }
 
-func TestOneAskForALeaseIsInFlight(t *testing.T) {
-	t.Parallel()
-	const others = 50
-	l := newLender(long)
-	asking := make(chan struct{})
-	l.OnStream = func(stream daemontest.Stream) error {
-		var held *ratelimitv1.NumberedResult
-		for plain := 0; ; {
-			m, err := stream.Recv()
-			if err != nil {
-				return nil
-			}
-			answer := new(ratelimitv1.TakeStreamResponse)
-			for _, n := range m.GetTakes() {
-				result := &ratelimitv1.NumberedResult{Number: n.GetNumber(), Result: l.take(n.GetTake())}
-				switch isLease := n.GetTake().GetLease() > 0; {
-				case isLease && held == nil:
-					held, plain = result, 0
-					close(asking)
-					continue
-				case isLease && plain < others:
-					t.Error("a second ask for a lease")
-				}
-				answer.Results = append(answer.Results, result)
-				if plain++; plain == others && held != nil {
-					answer.Results = append(answer.Results, held)
-				}
-			}
-			if err := stream.Send(answer); err != nil {
-				return err
-			}
-		}
-	}
-	c, k := borrower(t, l)
-	var running sync.WaitGroup
-	running.Go(func() { lease(t, c, k, costing(1)) })
-	<-asking
-	for range others {
-		mustTake(t, c, costing(1))
-	}
-	running.Wait()
-}
-
 // What is used is charged, and what is charged is used or goes back, while grants end as
 // their last units are used.
 func TestEveryUnitIsUsedOrGoesBack(t *testing.T) {

@@ -67,10 +67,10 @@ type Holding[T any] struct {
 
 	current, next atomic.Pointer[Grant[T]] // change under mu
 	denial        atomic.Pointer[denial[T]]
-	denied        atomic.Uint64 // requests, by denial
-	isAsking      atomic.Bool   // for a grant; becomes true under mu
-	pause         atomic.Int64  // until then no grant is asked for ahead, on the monotonic clock
-	waiting       atomic.Int64  // the cost of those that ask or wait for a probe
+	denied        atomic.Uint64         // requests, by denial
+	probe         atomic.Pointer[Probe] // nil if nobody asks for others; changes under mu
+	pause         atomic.Int64          // until then no grant is asked for ahead, on the monotonic clock
+	waiting       atomic.Int64          // the cost of those that wait, or waited and are not decided
 
 	mu        sync.Mutex
 	asked     int64         // units that requests asked the daemon for
@@ -80,8 +80,7 @@ type Holding[T any] struct {
 	rate      float64       // units per nanosecond
 	goodFor   time.Duration // about what answers say
 	remaining int64         // by the last answer
-	isOver    bool          // since a denial: one asks and the others wait
-	probe     *Probe        // nil if there is none
+	isOver    bool          // since a denial: one asks for all
 }
 
 // New returns an empty holding.
@@ -111,7 +110,7 @@ func (h *Holding[T]) Decide(cost int64, now Instant, came int64) (u Use[T], ok b
 			left, ok = g.take(cost, now)
 		}
 		if ok {
-			isLow := (left <= g.low || now.Mono >= g.soon) && (g == next || next == nil) && !h.isAsking.Load() && now.Mono >= h.pause.Load()
+			isLow := (left <= g.low || now.Mono >= g.soon) && (g == next || next == nil) && h.probe.Load() == nil && now.Mono >= h.pause.Load()
 			return Use[T]{Allowed: true, Answer: g.answer, Grant: g, Left: left, IsLow: isLow}, true
 		}
 	}
@@ -123,32 +122,41 @@ func (h *Holding[T]) Decide(cost int64, now Instant, came int64) (u Use[T], ok b
 	return Use[T]{Answer: d.answer, Age: time.Duration(max(0, now.Mono-d.received))}, true
 }
 
-// Wait notes that a request that was not decided asks or waits, until the cost is taken
-// off again.
+// Wait adds the cost of a request that Ask had wait, and takes it off, below 0, once it is
+// decided.
 func (h *Holding[T]) Wait(cost int64) { h.waiting.Add(cost) }
 
 // Ask returns how a request that was not decided asks the daemon, or the probe whose
-// answer it is to wait for.
-func (h *Holding[T]) Ask(now Instant, cost int64) (Ask, *Probe) {
+// answer it is to wait for: over the limit, and while a grant is asked for, one asks for all.
+func (h *Holding[T]) Ask(now Instant, cost int64) (a Ask, wait *Probe) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.probe != nil {
-		return Ask{}, h.probe
+	if p := h.probe.Load(); p != nil {
+		return a, p
 	}
-	a := Ask{Sent: now, Units: h.plan(now, cost, cost)}
-	if h.isOver {
-		h.probe = &Probe{done: make(chan struct{})}
-		a.probe = h.probe
-	}
-	return a, nil
+	return h.ask(now, h.plan(now, cost, cost)), nil
 }
 
 // AskAhead returns an ask for the next grant, after a request of this cost has shown that
 // the current one nears its end. It asks for nothing if Units is 0.
-func (h *Holding[T]) AskAhead(now Instant, cost int64) Ask {
+func (h *Holding[T]) AskAhead(now Instant, cost int64) (a Ask) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Ask{Sent: now, Units: h.plan(now, cost, 0)}
+	if h.probe.Load() == nil {
+		if units := h.plan(now, cost, 0); units > 0 {
+			a = h.ask(now, units)
+		}
+	}
+	return a
+}
+
+func (h *Holding[T]) ask(now Instant, units uint64) Ask {
+	a := Ask{Sent: now, Units: units}
+	if units > 0 || h.isOver {
+		a.probe = &Probe{done: make(chan struct{})}
+		h.probe.Store(a.probe)
+	}
+	return a
 }
 
 // plan returns how many units to ask for, of which the request itself asks for some, after
@@ -157,7 +165,7 @@ func (h *Holding[T]) plan(now Instant, cost, asks int64) uint64 {
 	h.makeRoom(now, cost)
 	h.asked += asks
 	h.measure(now.Mono)
-	if h.isAsking.Load() || h.next.Load() != nil {
+	if h.next.Load() != nil {
 		return 0
 	}
 	left := int64(0)
@@ -167,16 +175,12 @@ func (h *Holding[T]) plan(now Instant, cost, asks int64) uint64 {
 	// A quarter less than what seems to be used in that time: so a grant is used up before
 	// it ends, and little goes back; but no less than what is waited for. Others need what
 	// remains, so a quarter of it is all that one client holds.
-	needed, waiting := h.rate*float64(h.goodFor), 0.0
-	if h.isOver {
-		waiting = float64(h.waiting.Load())
-	}
+	needed, waiting := h.rate*float64(h.goodFor), float64(h.waiting.Load())
 	units := int64(min(max(needed*3/4, waiting), float64(h.remaining)/4)) - left
 	if max(needed, waiting) < 2 || units < max(2, 2*cost) {
 		h.pause.Store(now.Mono + int64(h.goodFor/8))
 		return 0
 	}
-	h.isAsking.Store(true)
 	return uint64(units)
 }
 
@@ -215,7 +219,9 @@ func (h *Holding[T]) Note(answer Answer[T]) {
 }
 
 func (h *Holding[T]) note(answer Answer[T]) {
-	h.remaining = answer.Remaining
+	if h.remaining = answer.Remaining; answer.GoodFor == 0 {
+		h.remaining = 0 // for leases, which there are no more
+	}
 	h.goodFor = max(h.goodFor, answer.GoodFor)
 	switch {
 	case !answer.Allowed:
@@ -260,11 +266,8 @@ func (h *Holding[T]) Forgo(a Ask, now Instant, err error) {
 
 // ended ends an ask. mu is held.
 func (h *Holding[T]) ended(a Ask, err error) {
-	if a.Units > 0 {
-		h.isAsking.Store(false)
-	}
 	if a.probe != nil {
-		h.probe = nil
+		h.probe.Store(nil)
 		a.probe.err = err
 		close(a.probe.done)
 	}
@@ -323,14 +326,14 @@ func (h *Holding[T]) GiveBack(g *Grant[T], units int64) {
 	}
 }
 
-// IsAsking reports whether an ask for a grant has no answer yet.
-func (h *Holding[T]) IsAsking() bool { return h.isAsking.Load() }
+// IsAsking reports whether an ask that others wait for has no answer yet.
+func (h *Holding[T]) IsAsking() bool { return h.probe.Load() != nil }
 
 // IsIdle reports whether nobody has asked for a while, and nothing is held.
 func (h *Holding[T]) IsIdle(now Instant, after time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.current.Load() == nil && !h.isAsking.Load() && now.Mono-h.sampled > int64(after)
+	return h.current.Load() == nil && h.probe.Load() == nil && now.Mono-h.sampled > int64(after)
 }
 
 // Counts returns how many units were used and how many requests were denied.

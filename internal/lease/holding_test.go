@@ -69,25 +69,62 @@ func TestThoseWhoWaitShareAGrant(t *testing.T) {
 		wait(t, h, time.Second)
 	}
 	// Who asked was allowed, and a little remains.
-	h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Minute, Remaining: 16}, at(time.Second))
+	h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Millisecond, Remaining: 16}, at(time.Second))
 	b, probe := h.Ask(at(time.Second), 1)
 	if probe != nil || b.Units != 4 {
 		t.Fatalf("of 16 that remain %d units are asked for, while 5 wait", b.Units)
 	}
 	wait(t, h, time.Second)
-	h.Learn(b, lease.Answer[string]{Value: "yes", Allowed: true, Charged: 4, Used: 1, GoodFor: time.Minute, Remaining: 12}, at(time.Second))
+	h.Learn(b, lease.Answer[string]{Value: "yes", Allowed: true, Charged: 4, Used: 1, GoodFor: time.Millisecond, Remaining: 12}, at(time.Second))
 	for range 3 {
 		if u, ok := h.Decide(1, at(time.Second), int64(time.Second)); !ok || u.Answer != "yes" {
 			t.Error("what was granted is not used")
 		}
 	}
 	// Enough remains for all who wait: they need not wait for each other.
+	h.Wait(-6)
 	c, _ := h.Ask(at(2*time.Second), 1)
-	h.Learn(c, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Minute, Remaining: 1000}, at(2*time.Second))
+	h.Learn(c, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Millisecond, Remaining: 1000}, at(2*time.Second))
 	for range 2 {
 		if _, probe := h.Ask(at(2*time.Second), 1); probe != nil {
 			t.Error("one waits although enough remains")
 		}
+	}
+}
+
+func TestOneAsksForAGrant(t *testing.T) {
+	t.Parallel()
+	h := lease.New[string](new(host), "key", at(0))
+	now := time.Duration(0)
+	ask := func() (lease.Ask, *lease.Probe) {
+		now += time.Microsecond
+		return h.Ask(at(now), 1)
+	}
+	a, probe := ask()
+	for ; a.Units == 0; a, probe = ask() {
+		if probe != nil {
+			t.Fatal("one waits for an ask without a lease")
+		}
+		h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Second, Remaining: 1 << 30}, at(now))
+	}
+	if _, probe = ask(); probe == nil {
+		t.Fatal("two ask for a grant")
+	}
+	if !h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 40, GoodFor: time.Second, Remaining: 1 << 30}, at(now)) {
+		t.Error("nothing was granted")
+	}
+	<-probe.Done()
+	for isLow := false; !isLow; {
+		u, ok := h.Decide(1, at(now), int64(now))
+		if isLow = u.IsLow; !ok {
+			t.Fatal("a grant is used up before the next is asked for")
+		}
+	}
+	if a = h.AskAhead(at(now), 1); a.Units == 0 {
+		t.Fatal("no other grant is asked for")
+	}
+	if _, probe = ask(); probe == nil || h.AskAhead(at(now), 1).Units > 0 {
+		t.Error("two ask for the next grant")
 	}
 }
 
