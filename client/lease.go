@@ -65,12 +65,12 @@ func (c *Client) byLease(ctx context.Context, r *Request, k *call) (a asking, is
 	if c.isDecided(h, k, int64(cost), now, now.Mono) {
 		return a, true, nil
 	}
-	ask, probe := h.Ask(now, int64(cost))
+	ask, probe := h.Ask(now, int64(cost), false)
 	if probe != nil {
 		h.Wait(int64(cost))
 		defer h.Wait(-int64(cost))
 	}
-	for came := now.Mono; probe != nil; ask, probe = h.Ask(now, int64(cost)) {
+	for came, waited := now.Mono, 0; probe != nil; {
 		select {
 		case <-probe.Done():
 		case <-ctx.Done():
@@ -83,9 +83,11 @@ func (c *Client) byLease(ctx context.Context, r *Request, k *call) (a asking, is
 		if c.isDecided(h, k, int64(cost), now, came) {
 			return a, true, nil
 		}
-		if now.Mono-came > int64(c.options.timeout) {
-			return a, false, nil // it has waited enough, and asks for itself
+		// What was asked since it came does not decide it. More of the same may never do.
+		if probe.Sent > came {
+			waited++
 		}
+		ask, probe = h.Ask(now, int64(cost), waited == 2)
 	}
 	if ask.Units > 0 {
 		k.take.Request = wire.AppendNumber(k.take.Request, takeLease, ask.Units)

@@ -51,7 +51,7 @@ func newOptions(list []Option) (options, error) {
 
 // Timeout sets how long a call waits for an answer, more than 0; the default is
 // 50 ms. The sleeps of Wait do not count. A call about a limit with a lease may first wait
-// for what others ask, up to twice as long. A call whose context ends returns sooner.
+// for the answers to three others, each as long. A call whose context ends returns sooner.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // OnFailure sets how to decide when the daemon does not; the default is

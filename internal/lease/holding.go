@@ -47,6 +47,8 @@ type Ask struct {
 
 // Probe is an ask whose answer others wait for.
 type Probe struct {
+	Sent int64 // on the monotonic clock
+
 	done chan struct{}
 	err  error // before done is closed
 }
@@ -127,14 +129,20 @@ func (h *Holding[T]) Decide(cost int64, now Instant, came int64) (u Use[T], ok b
 func (h *Holding[T]) Wait(cost int64) { h.waiting.Add(cost) }
 
 // Ask returns how a request that was not decided asks the daemon, or the probe whose
-// answer it is to wait for: over the limit, and while a grant is asked for, one asks for all.
-func (h *Holding[T]) Ask(now Instant, cost int64) (a Ask, wait *Probe) {
+// answer it is to wait for, unless it has waited enough: over the limit, and while a grant
+// is asked for, one asks for all.
+func (h *Holding[T]) Ask(now Instant, cost int64, hasWaited bool) (a Ask, wait *Probe) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p := h.probe.Load(); p != nil {
+	p := h.probe.Load()
+	if p != nil && !hasWaited {
 		return a, p
 	}
-	return h.ask(now, h.plan(now, cost, cost)), nil
+	units := h.plan(now, cost, cost)
+	if p != nil {
+		return Ask{Sent: now}, nil
+	}
+	return h.ask(now, units), nil
 }
 
 // AskAhead returns an ask for the next grant, after a request of this cost has shown that
@@ -153,7 +161,7 @@ func (h *Holding[T]) AskAhead(now Instant, cost int64) (a Ask) {
 func (h *Holding[T]) ask(now Instant, units uint64) Ask {
 	a := Ask{Sent: now, Units: units}
 	if units > 0 || h.isOver {
-		a.probe = &Probe{done: make(chan struct{})}
+		a.probe = &Probe{Sent: now.Mono, done: make(chan struct{})}
 		h.probe.Store(a.probe)
 	}
 	return a
@@ -173,10 +181,10 @@ func (h *Holding[T]) plan(now Instant, cost, asks int64) uint64 {
 		left = g.left.Load()
 	}
 	// A quarter less than what seems to be used in that time: so a grant is used up before
-	// it ends, and little goes back; but no less than what is waited for. Others need what
-	// remains, so a quarter of it is all that one client holds.
-	needed, waiting := h.rate*float64(h.goodFor), float64(h.waiting.Load())
-	units := int64(min(max(needed*3/4, waiting), float64(h.remaining)/4)) - left
+	// it ends, and little goes back. Others need what remains, so a quarter of it is all
+	// that one client holds, but for those who wait already.
+	needed, waiting, remaining := h.rate*float64(h.goodFor), float64(h.waiting.Load()), float64(h.remaining)
+	units := int64(max(min(needed*3/4, remaining/4), min(waiting, remaining))) - left
 	if max(needed, waiting) < 2 || units < max(2, 2*cost) {
 		h.pause.Store(now.Mono + int64(h.goodFor/8))
 		return 0
@@ -227,7 +235,7 @@ func (h *Holding[T]) note(answer Answer[T]) {
 	case !answer.Allowed:
 		h.isOver = true
 		return
-	case answer.Remaining/4 >= h.waiting.Load():
+	case answer.Remaining >= h.waiting.Load():
 		h.isOver = false
 	}
 	// A shorter lease is followed within some answers: at the end of a window one is good

@@ -24,7 +24,7 @@ func over(t *testing.T) (*lease.Holding[string], lease.Ask) {
 	t.Helper()
 	h := lease.New[string](new(host), "key", at(0))
 	h.Note(denied(time.Millisecond))
-	a, probe := h.Ask(at(time.Second), 1)
+	a, probe := h.Ask(at(time.Second), 1, false)
 	if probe != nil {
 		t.Fatal("nobody asks")
 	}
@@ -35,7 +35,7 @@ func over(t *testing.T) (*lease.Holding[string], lease.Ask) {
 func wait(t *testing.T, h *lease.Holding[string], now time.Duration) *lease.Probe {
 	t.Helper()
 	h.Wait(1)
-	_, probe := h.Ask(at(now), 1)
+	_, probe := h.Ask(at(now), 1, false)
 	if probe == nil {
 		t.Fatal("two ask at once, over the limit")
 	}
@@ -57,7 +57,7 @@ func TestOneAsksOverTheLimit(t *testing.T) {
 			t.Errorf("who came at %v is decided: %v", came, ok)
 		}
 	}
-	if _, next := h.Ask(at(2*time.Second), 1); next != nil {
+	if _, next := h.Ask(at(2*time.Second), 1, false); next != nil {
 		t.Error("nobody asks after the answer")
 	}
 }
@@ -68,14 +68,14 @@ func TestThoseWhoWaitShareAGrant(t *testing.T) {
 	for range 5 {
 		wait(t, h, time.Second)
 	}
-	// Who asked was allowed, and a little remains.
-	h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Millisecond, Remaining: 16}, at(time.Second))
-	b, probe := h.Ask(at(time.Second), 1)
+	// Who asked was allowed, and some remains.
+	h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Millisecond, Remaining: 4}, at(time.Second))
+	b, probe := h.Ask(at(time.Second), 1, false)
 	if probe != nil || b.Units != 4 {
-		t.Fatalf("of 16 that remain %d units are asked for, while 5 wait", b.Units)
+		t.Fatalf("of 4 that remain %d units are asked for, while 5 wait", b.Units)
 	}
 	wait(t, h, time.Second)
-	h.Learn(b, lease.Answer[string]{Value: "yes", Allowed: true, Charged: 4, Used: 1, GoodFor: time.Millisecond, Remaining: 12}, at(time.Second))
+	h.Learn(b, lease.Answer[string]{Value: "yes", Allowed: true, Charged: 4, Used: 1, GoodFor: time.Millisecond, Remaining: 0}, at(time.Second))
 	for range 3 {
 		if u, ok := h.Decide(1, at(time.Second), int64(time.Second)); !ok || u.Answer != "yes" {
 			t.Error("what was granted is not used")
@@ -83,13 +83,33 @@ func TestThoseWhoWaitShareAGrant(t *testing.T) {
 	}
 	// Enough remains for all who wait: they need not wait for each other.
 	h.Wait(-6)
-	c, _ := h.Ask(at(2*time.Second), 1)
+	c, _ := h.Ask(at(2*time.Second), 1, false)
 	h.Learn(c, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Millisecond, Remaining: 1000}, at(2*time.Second))
 	for range 2 {
-		if _, probe := h.Ask(at(2*time.Second), 1); probe != nil {
+		if _, probe := h.Ask(at(2*time.Second), 1, false); probe != nil {
 			t.Error("one waits although enough remains")
 		}
 	}
+}
+
+// What remains may stay above 0 while more and more wait for it.
+func TestWhoHasWaitedAsksBesideOthers(t *testing.T) {
+	t.Parallel()
+	h, a := over(t)
+	if probe := wait(t, h, 2*time.Second); probe.Sent != int64(time.Second) {
+		t.Errorf("sent at %v", time.Duration(probe.Sent))
+	}
+	h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Minute, Remaining: 0}, at(2*time.Second))
+	b, _ := h.Ask(at(2*time.Second), 1, false)
+	probe := wait(t, h, 2*time.Second)
+	if _, other := h.Ask(at(2*time.Second), 1, true); other != nil {
+		t.Error("who has waited waits for one more")
+	}
+	if wait(t, h, 2*time.Second) != probe {
+		t.Error("others wait for who has waited")
+	}
+	h.Learn(b, denied(time.Millisecond), at(3*time.Second))
+	<-probe.Done()
 }
 
 func TestOneAsksForAGrant(t *testing.T) {
@@ -98,7 +118,7 @@ func TestOneAsksForAGrant(t *testing.T) {
 	now := time.Duration(0)
 	ask := func() (lease.Ask, *lease.Probe) {
 		now += time.Microsecond
-		return h.Ask(at(now), 1)
+		return h.Ask(at(now), 1, false)
 	}
 	a, probe := ask()
 	for ; a.Units == 0; a, probe = ask() {
@@ -138,7 +158,7 @@ func TestThoseWhoWaitLearnWhyThereIsNoAnswer(t *testing.T) {
 		if probe.Err() != err {
 			t.Errorf("%v, not %v", probe.Err(), err)
 		}
-		if _, next := h.Ask(at(time.Second), 1); next != nil {
+		if _, next := h.Ask(at(time.Second), 1, false); next != nil {
 			t.Error("nobody asks after an ask without an answer")
 		}
 	}
@@ -155,7 +175,7 @@ func TestAsksForLessOnceALeaseIsShorter(t *testing.T) {
 			if _, ok := h.Decide(1, at(now), int64(now)); ok {
 				continue
 			}
-			a, _ := h.Ask(at(now), 1)
+			a, _ := h.Ask(at(now), 1, false)
 			asked = max(asked, a.Units)
 			h.Learn(a, lease.Answer[string]{Allowed: true, Charged: max(1, int64(a.Units)), Used: 1, GoodFor: goodFor, Remaining: 1 << 30}, at(now))
 		}
