@@ -66,6 +66,12 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	write(t, limits, "limits.yaml", "domain: 5\ndescriptors: 5\n")
 	asynctest.Eventually(t, "it says that the limits have errors", names("the limits files have errors", "ratelimitd check FOLDER"))
 	server.Kill()
+	asynctest.Eventually(t, "without requests it says that Redis is away", func() bool {
+		s, code := status(false)
+		return code == 1 && slices.ContainsFunc(s.Wrong, func(w struct{ Text, More string }) bool {
+			return strings.HasPrefix(w.Text, "Redis does not answer, or")
+		})
+	})
 	asynctest.Eventually(t, "it says that answers are degraded", names("of the answers are degraded", "ratelimitd explain"))
 	if out, _, code := command(t, "status", "--admin-address", d.admin, "--window", "10ms"); code != 1 || !strings.Contains(out, "WRONG ") || !strings.Contains(out, "see ratelimitd check FOLDER") {
 		t.Errorf("it exits with %d: %s", code, out)

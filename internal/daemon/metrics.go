@@ -39,6 +39,10 @@ func showFleet(registry prometheus.Registerer, members *fleet.Membership) {
 		Name: "ratelimitd_fleet_rules_differ",
 		Help: "1 if these daemons had different rules in force then, else 0.",
 	}, func() float64 { return oneIf(members.HasDifferentRules()) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ratelimitd_fleet_sign_in_failed",
+		Help: "1 if Redis did not answer the last sign-in, which is tried every 2 s, or refused it, else 0.",
+	}, func() float64 { return oneIf(members.HasFailed()) })
 }
 
 // oneIf returns the value of a gauge that says yes or no.

@@ -65,6 +65,7 @@ type Membership struct {
 
 	size     atomic.Int64
 	differ   atomic.Bool
+	failed   atomic.Bool
 	conflict atomic.Pointer[conflictError]
 
 	// mu is held during a sign-in, and guards the fields below.
@@ -112,6 +113,9 @@ func (m *Membership) Size() int { return int(m.size.Load()) }
 // sign-in that Redis answered. Daemons without a fingerprint do not count.
 func (m *Membership) HasDifferentRules() bool { return m.differ.Load() }
 
+// HasFailed reports whether Redis did not answer the last sign-in, or refused it.
+func (m *Membership) HasFailed() bool { return m.failed.Load() }
+
 // Conflict returns why this daemon must not serve, as of the last sign-in, or nil. The
 // error names the other daemon and this one. Before the first sign-in it is nil.
 func (m *Membership) Conflict() error {
@@ -149,6 +153,7 @@ func (m *Membership) SignIn(ctx context.Context) error {
 	}
 	self := m.self()
 	r, err := m.register.call(ctx, what, self, now.Sub(m.started))
+	m.failed.Store(err != nil)
 	if err != nil {
 		m.inRegister, m.signedIn = unknown, false
 		if _, due := m.failureLines.Due(now, logEvery); due && ctx.Err() == nil {

@@ -123,10 +123,11 @@ func TestRegisterSurvivesARestart(t *testing.T) {
 	asynctest.Eventually(t, "each sees the other", func() bool { return one.Size() == 2 && two.Size() == 2 })
 	server.Kill()
 	asynctest.Eventually(t, "the failure is logged", func() bool { return strings.Contains(text.String(), "could not sign in") })
-	if one.Size() != 2 || one.Conflict() != nil {
-		t.Errorf("while Redis is away: %d daemons, conflict %v", one.Size(), one.Conflict())
+	if one.Size() != 2 || one.Conflict() != nil || !one.HasFailed() {
+		t.Errorf("while Redis is away: %d daemons, conflict %v, failed %t", one.Size(), one.Conflict(), one.HasFailed())
 	}
 	server.Restart()
+	asynctest.Eventually(t, "it signs in again", func() bool { return !one.HasFailed() })
 	s := open(t, o)
 	asynctest.Eventually(t, "both are in the empty register", func() bool { return addresses(daemons(t, s)) == "web-1 web-2" })
 	asynctest.Eventually(t, "each sees the other again", func() bool { return one.Size() == 2 && two.Size() == 2 })

@@ -173,9 +173,12 @@ func (s *daemonStatus) findTroubles(now sample, rise func(name string, labels ..
 	add(now.has("ratelimitd_auth_last_reload_successful", 0), "ratelimitd check FOLDER --auth FILE", "the file of forward auth has errors: an older one is in force")
 	add(now.has("ratelimitd_access_last_reload_successful", 0), "the daemon's log", "the file of tokens or callers has errors: an older one is in force")
 	add(now.has("ratelimitd_fleet_rules_differ", 1), "ratelimitd daemons", "daemons that share the store have different rules")
-	for _, node := range now.labels("ratelimitd_redis_breaker_open", "node", 1) {
+	away := now.labels("ratelimitd_redis_breaker_open", "node", 1)
+	for _, node := range away {
 		add(true, "the daemon's log", "Redis does not answer at %s", node)
 	}
+	// Without requests no breaker opens.
+	add(len(away) == 0 && now.has("ratelimitd_fleet_sign_in_failed", 1), "the daemon's log", "Redis does not answer, or refuses the daemon")
 	add(s.Degraded > 0, "ratelimitd explain", "%.3g%% of the answers are degraded: Redis did not decide them", 100*s.Degraded)
 	add(now.has("ratelimitd_assignments_loaded", 0), "the daemon's log", "assignments are not loaded yet: plans and blocks are not in force")
 	add(now.sum("ratelimitd_assignments_left_out") > 0, "ratelimitd assignments", "there are more assignments than assignments.max: some are not in force")
