@@ -136,7 +136,7 @@ func TestTakeShowsDecisions(t *testing.T) {
 	if code != 3 || !strings.Contains(out, "denied   user=alice          per-user: 0 left") ||
 		!strings.Contains(out, "allowed  user=bob,plan=free  no limit applies\n") ||
 		!strings.Contains(out, "\nDENIED   the request as a whole; try again in ") ||
-		!strings.HasSuffix(out, "\nwhy: ratelimitd explain --domain api user=alice user=bob,plan=free\n") {
+		!strings.HasSuffix(out, "\nwhy: ratelimitd explain --admin-address HOST:PORT --domain api user=alice user=bob,plan=free\n") {
 		t.Errorf("a take over the limit exits with %d:\n%s", code, out)
 	}
 	out, _, code = command(t, "take", "--address", d.grpc, "--domain", "api", "--count", "4", `user=a\,b\=c`)

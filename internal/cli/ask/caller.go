@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
@@ -16,7 +17,9 @@ import (
 
 // caller is a command that asks as the daemon's callers do.
 type caller struct {
-	to     dial.Target
+	to dial.Target
+	// at are the flags of to.
+	at     *pflag.FlagSet
 	domain string
 	json   bool
 	// program is the name by which it was called, for commands that it recommends.
@@ -31,7 +34,9 @@ func newCaller(load dial.Loader) caller {
 // bind defines the flags of the command; answers says what it waits for, such as "the
 // answer".
 func (c *caller) bind(cmd *cobra.Command, load dial.Loader, answers string) {
-	c.to.Bind(cmd.Flags())
+	c.at = pflag.NewFlagSet("", pflag.ContinueOnError)
+	c.to.Bind(c.at)
+	cmd.Flags().AddFlagSet(c.at)
 	dial.BindDomain(cmd, &c.domain, load)
 	cmdline.BindJSON(cmd.Flags(), &c.json, answers)
 	cmd.Flags().Var(cmdline.Wait(&c.timeout), "timeout", "how long to wait for "+answers)
@@ -50,6 +55,26 @@ func (c *caller) ask(ctx context.Context, do func(ctx context.Context, client ra
 		return c.to.Failure(conn, err)
 	}
 	return nil
+}
+
+// sameDaemon returns the flags that were given to reach the daemon.
+func (c *caller) sameDaemon() (given []string) {
+	c.at.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			given = append(given, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	return given
+}
+
+// writeWhy names a command of the daemon's admin port that says why. The words follow
+// --domain.
+func (c *caller) writeWhy(out io.Writer, command string, words []string) error {
+	if c.at.Changed("address") {
+		command += " --admin-address HOST:PORT" // that of this daemon is not known
+	}
+	_, err := fmt.Fprintf(out, "why: %s %s --domain %s\n", c.program, command, shellWords(words))
+	return err
 }
 
 // row is what an answer says of a limit of a descriptor.

@@ -93,7 +93,7 @@ func (s *settlement) run(ctx context.Context, out io.Writer, args []string) erro
 	if err != nil || isDone {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "why: %s inspect --domain %s\n", s.program, shellWords(append([]string{s.domain, "--id", s.id}, args...))); err != nil {
+	if err := s.writeWhy(out, "inspect", append([]string{s.domain, "--id", s.id}, args...)); err != nil {
 		return err
 	}
 	return errUnchanged

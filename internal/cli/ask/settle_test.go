@@ -153,3 +153,18 @@ func TestLateReleaseSaysSo(t *testing.T) {
 		t.Errorf("release exits with %d: %s%s", code, stderr, out)
 	}
 }
+
+// What a command recommends asks the daemon that it asked itself.
+func TestRecommendedCommandsAskTheSameDaemon(t *testing.T) {
+	d := servertest.Start(t, reservedLimits)
+	at := d.Server.Address("grpc")
+	out, stderr, code := clitest.Run(t, "", "ratelimitd", "take", "--address", at, "--domain", "llm", "--id", "req-1", "user=alice", "usr=bob")
+	if code != 0 || !strings.Contains(out, "\nthen: ratelimitd settle --address="+at+" --domain llm --id req-1 user=alice usr=bob --cost USED\n"+
+		"why: ratelimitd explain --admin-address HOST:PORT --domain llm user=alice usr=bob\n") {
+		t.Errorf("take exits with %d: %s%s", code, stderr, out)
+	}
+	out, stderr, code = clitest.Run(t, "", "ratelimitd", "settle", "--address", at, "--domain", "llm", "--id", "req-2", "--cost", "1", "user=alice")
+	if code != cmdline.ExitError || !strings.HasSuffix(out, "\nwhy: ratelimitd inspect --admin-address HOST:PORT --domain llm --id req-2 user=alice\n") {
+		t.Errorf("settle exits with %d: %s%s", code, stderr, out)
+	}
+}

@@ -102,13 +102,14 @@ func (t *taking) run(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 	if reserved && !t.json {
-		if _, err := fmt.Fprintf(out, "then: %s settle --domain %s --cost USED\n", t.program, shellWords(append([]string{t.domain, "--id", t.id}, args...))); err != nil {
+		words := slices.Concat([]string{t.program, "settle"}, t.sameDaemon(), []string{"--domain", t.domain, "--id", t.id}, args)
+		if _, err := fmt.Fprintf(out, "then: %s --cost USED\n", shellWords(words)); err != nil {
 			return err
 		}
 	}
 	if (denied || unmatched) && !t.json {
 		// The answer has limits, but not the rules that they come from.
-		if _, err := fmt.Fprintf(out, "why: %s explain --domain %s\n", t.program, shellWords(append([]string{t.domain}, args...))); err != nil {
+		if err := t.writeWhy(out, "explain", append([]string{t.domain}, args...)); err != nil {
 			return err
 		}
 	}
