@@ -73,7 +73,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 		})
 	})
 	asynctest.Eventually(t, "it says that answers are degraded", names("of the answers are degraded", "ratelimitd explain"))
-	if out, _, code := command(t, "status", "--admin-address", d.admin, "--window", "10ms"); code != 1 || !strings.Contains(out, "WRONG ") || !strings.Contains(out, "see ratelimitd check FOLDER") {
+	if out, _, code := command(t, "status", "--admin-address", d.admin, "--window", "10ms"); code != 1 || !strings.Contains(out, " 1 rule, loaded ") || !strings.Contains(out, "WRONG ") || !strings.Contains(out, "see ratelimitd check FOLDER") {
 		t.Errorf("it exits with %d: %s", code, out)
 	}
 	d.stop(syscall.SIGTERM)

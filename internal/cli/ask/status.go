@@ -14,6 +14,7 @@ import (
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/cmdline"
 	"github.com/ratelimitd/ratelimitd/internal/cli/dial"
+	"github.com/ratelimitd/ratelimitd/internal/config/yamlfile"
 	"github.com/ratelimitd/ratelimitd/internal/spelling"
 	"github.com/ratelimitd/ratelimitd/internal/timespan"
 	adminv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/admin/v1"
@@ -206,14 +207,14 @@ func (s *daemonStatus) write(out io.Writer, program string) error {
 	if !s.LastReload.IsZero() {
 		loaded = "loaded " + timespan.Format(time.Since(s.LastReload).Truncate(time.Second)) + " ago"
 	}
-	fmt.Fprintf(w, "limits\t%d rules, %s\n", s.Rules, loaded)
+	fmt.Fprintf(w, "limits\t%s, %s\n", yamlfile.Plural(int64(s.Rules), "rule"), loaded)
 	switch r := s.Redis; {
 	case r == nil:
 		fmt.Fprintln(w, "store\tin memory")
 	case r.Batches == 0:
 		fmt.Fprintf(w, "Redis\t%s, not asked just now\n", spelling.Visible(strings.Join(r.Nodes, " ")))
 	default:
-		fmt.Fprintf(w, "Redis\t%s, answers in %s (mean of %d batches)\n", spelling.Visible(strings.Join(r.Nodes, " ")), r.RoundTrip, r.Batches)
+		fmt.Fprintf(w, "Redis\t%s, answers in %s (mean of %s)\n", spelling.Visible(strings.Join(r.Nodes, " ")), r.RoundTrip, yamlfile.Plural(int64(r.Batches), "round trip"))
 	}
 	fmt.Fprintf(w, "requests\t%.4g a second, %.3g%% degraded\n", s.Requests, 100*s.Degraded)
 	if len(s.Denials) == 0 {
@@ -227,7 +228,7 @@ func (s *daemonStatus) write(out io.Writer, program string) error {
 		fmt.Fprintf(w, "%s\t%.4g a second  %s  %s\n", what, d.Denied, spelling.ShellWord(d.Domain), spelling.Visible(d.Rule))
 	}
 	if n := len(s.Denials) - maxShownDenials; n > 0 {
-		fmt.Fprintf(w, "\tand %d more rules\n", n)
+		fmt.Fprintf(w, "\tand %s\n", yamlfile.Plural(int64(n), "more rule"))
 	}
 	for _, t := range s.Wrong {
 		fmt.Fprintf(w, "WRONG\t%s; see %s\n", spelling.Visible(t.Text), strings.Replace(t.More, "ratelimitd ", program+" ", 1))
