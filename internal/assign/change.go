@@ -20,6 +20,8 @@ type Change struct {
 	// IfMatch is the ETag of the version that must be in force, or IfNone, or empty for
 	// whatever is in force.
 	IfMatch string
+	// Undoes is the ID of the record that the change takes back, if any.
+	Undoes string
 	// By and Reason are those of the record, and of layers from which only parts were
 	// removed.
 	By, Reason string

@@ -39,11 +39,13 @@ type Record struct {
 	Limits []string `json:"limits,omitempty"`
 	// Restored is how many assignments were put back.
 	Restored int `json:"restored,omitempty"`
+	// Undoes is the ID of the record that an undo takes back.
+	Undoes string `json:"undoes,omitempty"`
 }
 
 // Record returns the record of a change with these results, without ID and Moment.
 func (c *Change) Record(before, after *Assignment) Record {
-	r := Record{Kind: Assigned, By: c.By, Reason: c.Reason, Subject: c.Subject, Before: before, After: after}
+	r := Record{Kind: Assigned, By: c.By, Reason: c.Reason, Subject: c.Subject, Before: before, After: after, Undoes: c.Undoes}
 	if after == nil {
 		r.Kind = Unassigned
 	}
@@ -53,7 +55,7 @@ func (c *Change) Record(before, after *Assignment) Record {
 // Undo returns the change that takes back a record, if it is still the newest of its
 // subject; otherwise its outcome is Conflict. It lacks By and Reason.
 func Undo(r Record) (Change, error) {
-	c := Change{Subject: r.Subject, Whole: r.Before, IfMatch: IfNone}
+	c := Change{Subject: r.Subject, Whole: r.Before, IfMatch: IfNone, Undoes: r.ID}
 	switch {
 	case r.Kind != Assigned && r.Kind != Unassigned:
 		return Change{}, errors.New("the last record of this subject is not of a change of its assignment")

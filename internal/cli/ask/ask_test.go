@@ -12,14 +12,16 @@ func TestSupportCommands(t *testing.T) {
 	f := clitest.StartFakeAdmin(t)
 	f.Run(t, "assign", "--domain", "api", "tenant=acme", "--plan", "pro", "--reason", "contract")
 	f.Run(t, "unassign", "--domain", "api", "tenant=acme", "--reason", "over")
+	f.Run(t, "undo", "--domain", "api", "tenant=acme")
 	for _, c := range []struct{ args, want string }{
-		{"audit --domain api tenant=acme", `2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract
+		{"audit --domain api tenant=acme", `2026-05-04T03:02:01Z  ops  tenant=acme of api: undo: plan pro, contract
+2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract
 2026-05-04T03:02:01Z  ops  tenant=acme of api: plan pro, contract
 `},
-		{"audit -n 1", "2026-05-04T03:02:01Z  ops  tenant=acme of api: nothing assigned; reason: over; before: plan pro, contract\n"},
+		{"audit -n 1", "2026-05-04T03:02:01Z  ops  tenant=acme of api: undo: plan pro, contract\n"},
 		{"audit --domain login", "nothing was changed\n"},
 		{"audit --domain logn", "nothing was changed\n"},
-		{"assignments", "nothing is assigned\n"},
+		{"assignments --domain login", "nothing is assigned\n"},
 	} {
 		out, stderr, code := f.Run(t, strings.Fields(c.args)...)
 		if code != 0 || out != c.want {

@@ -113,6 +113,9 @@ func recordText(r *adminv1.AuditRecord) string {
 	case adminv1.AuditKind_AUDIT_KIND_RESET_FAILED:
 		text += "reset, not completed: " + assigntext.LimitNames(r.GetLimits())
 	default:
+		if r.GetUndoes() != "" {
+			text += "undo: "
+		}
 		text += assigntext.Describe(r.GetAfter(), at)
 	}
 	if reason := assigntext.ReasonText(r.GetReason()); r.GetReason() != "" && !strings.Contains(text, ", "+reason) {

@@ -45,7 +45,7 @@ func TestUndoTakesBackTheLastChange(t *testing.T) {
 		if p := undo(`,"reason":"wrong customer"`); p.Code != 200 || now() != undone {
 			t.Errorf("step %d, undone: %d %s, it is %q, want %q", i, p.Code, p.Body, now(), undone)
 		}
-		if last := f.Recorded()[0]; last.By != "operator-1" || last.Reason != "wrong customer" {
+		if last := f.Recorded()[0]; last.By != "operator-1" || last.Reason != "wrong customer" || last.Undoes != f.Recorded()[1].ID {
 			t.Errorf("step %d: the record is %+v", i, last)
 		}
 		if p := undo(""); p.Code != 200 || now() != step.want {

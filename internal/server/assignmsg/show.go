@@ -75,7 +75,7 @@ var recordKinds = map[assign.RecordKind]adminv1.AuditKind{
 func ShowRecord(r *assign.Record) *adminv1.AuditRecord {
 	return &adminv1.AuditRecord{
 		Id: r.ID, Time: moment(r.Moment), MadeBy: r.By, Kind: recordKinds[r.Kind], Domain: r.Domain, Entries: ShowEntries(r.Entries),
-		Before: Show(r.Before), After: Show(r.After), Limits: r.Limits, Reason: r.Reason, Restored: uint64(r.Restored),
+		Before: Show(r.Before), After: Show(r.After), Limits: r.Limits, Reason: r.Reason, Restored: uint64(r.Restored), Undoes: r.Undoes,
 	}
 }
 

@@ -4145,7 +4145,9 @@ type AuditRecord struct {
 	Limits []string `protobuf:"bytes,9,rep,name=limits,proto3" json:"limits,omitempty"`
 	Reason string   `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How many assignments were put back.
-	Restored      uint64 `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`
+	Restored uint64 `protobuf:"varint,11,opt,name=restored,proto3" json:"restored,omitempty"`
+	// The id of the record that an undo took back.
+	Undoes        string `protobuf:"bytes,12,opt,name=undoes,proto3" json:"undoes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4255,6 +4257,13 @@ func (x *AuditRecord) GetRestored() uint64 {
 		return x.Restored
 	}
 	return 0
+}
+
+func (x *AuditRecord) GetUndoes() string {
+	if x != nil {
+		return x.Undoes
+	}
+	return ""
 }
 
 type TopRequest struct {
@@ -4810,7 +4819,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"v\n" +
 	"\x11ListAuditResponse\x129\n" +
 	"\arecords\x18\x01 \x03(\v2\x1f.ratelimit.admin.v1.AuditRecordR\arecords\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9a\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb2\x03\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x17\n" +
@@ -4823,7 +4832,8 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\x06limits\x18\t \x03(\tR\x06limits\x12\x16\n" +
 	"\x06reason\x18\n" +
 	" \x01(\tR\x06reason\x12\x1a\n" +
-	"\brestored\x18\v \x01(\x04R\brestored\"\xae\x01\n" +
+	"\brestored\x18\v \x01(\x04R\brestored\x12\x16\n" +
+	"\x06undoes\x18\f \x01(\tR\x06undoes\"\xae\x01\n" +
 	"\n" +
 	"TopRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
