@@ -80,8 +80,11 @@ func (f *file) open() error {
 		if errors.Is(err, bolterrors.ErrTimeout) {
 			return errHeld
 		}
+		if errors.As(err, new(syscall.Errno)) {
+			return fmt.Errorf("it cannot be opened: %w", err)
+		}
 		if err != nil {
-			return fmt.Errorf("it cannot be opened, or is not one of assignments: %w", err)
+			return fmt.Errorf("it is not one of assignments, or is damaged: %w", err)
 		}
 		f.db.Store(db)
 		return db.Update(func(tx *bbolt.Tx) error {
