@@ -168,3 +168,12 @@ func TestRecommendedCommandsAskTheSameDaemon(t *testing.T) {
 		t.Errorf("settle exits with %d: %s%s", code, stderr, out)
 	}
 }
+
+// A leased limit is explained in the words of check: its capacity is less than its burst.
+func TestLeaseIsExplained(t *testing.T) {
+	runSteps(t, "domain: api\ndescriptors: [{key: user, rate_limit: {algorithm: token_bucket, requests: 1000, period: 1s, lease: 100ms}}]", []step{
+		{args: "explain --domain api user=alice", out: []string{
+			"limit: 1,000 at once, then 1,000 a second; decided in the caller for up to 100ms; bursts of 900 instead of 1,000\n", "allows: 900 of 900 left",
+		}},
+	})
+}

@@ -186,6 +186,9 @@ func showLimit(l *bucket.Limit, now time.Time) *adminv1.RuleLimit {
 		Name: l.Name, Algorithm: ratelimitv1.Algorithm(1 + slices.Index(bucket.Algorithms(), l.Algorithm)),
 		Requests: uint64(l.Requests), Period: durationpb.New(l.Period), Capacity: uint64(l.Capacity), Text: words.Numbers(l) + words.NextReset(l, now) + words.Enforcement(l),
 	}
+	if l.Lease != 0 {
+		m.Text += "; " + words.Lease(l)
+	}
 	if l.OnStoreFailure != bucket.FailureDefault {
 		m.OnStoreFailure = l.OnStoreFailure.String()
 	}
