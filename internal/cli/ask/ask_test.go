@@ -2,10 +2,12 @@ package ask_test
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/ratelimitd/ratelimitd/internal/cli/clitest"
+	"github.com/ratelimitd/ratelimitd/internal/server/servertest"
 )
 
 func TestSupportCommands(t *testing.T) {
@@ -68,6 +70,24 @@ func TestUnknownDomainIsToldOf(t *testing.T) {
 	} {
 		if _, stderr, code := f.Run(t, strings.Fields(args)...); code != 0 || stderr != want {
 			t.Errorf("%s exits with %d: %q, want %q", args, code, stderr, want)
+		}
+	}
+}
+
+// Who explains why limits that were written do not hold learns that their load failed.
+func TestExplainSaysThatALoadFailed(t *testing.T) {
+	d := servertest.Start(t, reservedLimits)
+	for _, step := range []struct{ limits, want string }{
+		{"descriptors: 5", "It would pass: no limits have its domain. The last load of limits failed: older ones are in force.\n"},
+		{reservedLimits, "It would pass: no limits have its domain.\n"},
+	} {
+		if err := os.WriteFile(d.File, []byte(step.limits), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_ = d.Live.Reload()
+		out, stderr, code := clitest.Run(t, "", "ratelimitd", "explain", "--admin-address", d.Server.Address("admin"), "--domain", "other", "user=alice")
+		if code != 0 || !strings.HasPrefix(out, step.want) {
+			t.Errorf("explain exits with %d: %s%s, want %s", code, stderr, out, step.want)
 		}
 	}
 }

@@ -32,6 +32,9 @@ type explained struct {
 // writeRequest writes the explanation of a request as a sentence and a tree.
 func (x *explained) writeRequest(w io.Writer, m *adminv1.ExplainResponse) error {
 	head := summaryText(m, x.cost)
+	if m.GetLoadFailed() {
+		head += " The last load of limits failed: older ones are in force."
+	}
 	if x.degraded = m.GetDegraded(); x.degraded {
 		head += " " + degradedText
 	}

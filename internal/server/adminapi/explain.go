@@ -39,6 +39,7 @@ func (a *API) Explain(ctx context.Context, r *adminv1.ExplainRequest) (*adminv1.
 		return nil, unexplained(err)
 	}
 	m := explainResponse(x, a.Now())
+	m.LoadFailed = a.Live.Status().LastError != nil
 	if proto.Size(m) > endpoint.MaxAnswer {
 		return nil, endpoint.ErrAnswerTooLong
 	}

@@ -1334,7 +1334,9 @@ type ExplainResponse struct {
 	// Whether the store did not answer, and the failure mode would decide.
 	Degraded bool `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// If the domain is unknown, one with a similar name.
-	NearDomain    string `protobuf:"bytes,9,opt,name=near_domain,json=nearDomain,proto3" json:"near_domain,omitempty"`
+	NearDomain string `protobuf:"bytes,9,opt,name=near_domain,json=nearDomain,proto3" json:"near_domain,omitempty"`
+	// Whether the last load of limits failed, so that older ones are in force.
+	LoadFailed    bool `protobuf:"varint,10,opt,name=load_failed,json=loadFailed,proto3" json:"load_failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1430,6 +1432,13 @@ func (x *ExplainResponse) GetNearDomain() string {
 		return x.NearDomain
 	}
 	return ""
+}
+
+func (x *ExplainResponse) GetLoadFailed() bool {
+	if x != nil {
+		return x.LoadFailed
+	}
+	return false
 }
 
 // ExplainedDescriptor says how one descriptor is decided.
@@ -4594,7 +4603,7 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\bcalendar\x18\x13 \x01(\v2\x16.ratelimit.v1.CalendarR\bcalendar\"W\n" +
 	"\x0eExplainRequest\x12-\n" +
 	"\x04take\x18\x01 \x01(\v2\x19.ratelimit.v1.TakeRequestR\x04take\x12\x16\n" +
-	"\x06caller\x18\x02 \x01(\tR\x06caller\"\xc8\x03\n" +
+	"\x06caller\x18\x02 \x01(\tR\x06caller\"\xe9\x03\n" +
 	"\x0fExplainResponse\x12!\n" +
 	"\fdomain_known\x18\x01 \x01(\bR\vdomainKnown\x12I\n" +
 	"\vdescriptors\x18\x02 \x03(\v2'.ratelimit.admin.v1.ExplainedDescriptorR\vdescriptors\x12\x18\n" +
@@ -4606,7 +4615,10 @@ const file_ratelimit_admin_v1_admin_proto_rawDesc = "" +
 	"\rretry_unknown\x18\a \x01(\bR\fretryUnknown\x12\x1a\n" +
 	"\bdegraded\x18\b \x01(\bR\bdegraded\x12\x1f\n" +
 	"\vnear_domain\x18\t \x01(\tR\n" +
-	"nearDomainB\x17\n" +
+	"nearDomain\x12\x1f\n" +
+	"\vload_failed\x18\n" +
+	" \x01(\bR\n" +
+	"loadFailedB\x17\n" +
 	"\x15_denied_by_descriptorB\x12\n" +
 	"\x10_denied_by_limit\"\xb6\x04\n" +
 	"\x13ExplainedDescriptor\x12-\n" +
