@@ -355,6 +355,32 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
+func TestTargets(t *testing.T) {
+	for _, tc := range []struct {
+		target target
+		found  []float64 // below, at, and above the limit
+		want   []bool
+	}{
+		{target{limit: 3}, []float64{2, 3, 4}, []bool{true, false, false}},
+		{target{limit: 3, orEqual: true}, []float64{2, 3, 4}, []bool{true, true, false}},
+		{target{limit: 3, isLeast: true}, []float64{2, 3, 4}, []bool{false, true, true}},
+	} {
+		for i, found := range tc.found {
+			if tc.target.found = found; tc.target.met() != tc.want[i] {
+				t.Errorf("%+v is met: %v", tc.target, !tc.want[i])
+			}
+		}
+	}
+}
+
+func TestSmallNumbersAreShown(t *testing.T) {
+	for v, want := range map[float64]string{0: "0.0", 0.004: "0.004", 0.96: "1.0", 12.34: "12.3", math.NaN(): "-"} {
+		if got := number(v, 1); got != want {
+			t.Errorf("%v is shown as %s, want %s", v, got, want)
+		}
+	}
+}
+
 func TestCountOfRedis(t *testing.T) {
 	var r redisReading
 	r.count("# Commandstats\r\ncmdstat_evalsha:calls=7,usec=9\r\ncmdstat_eval:calls=1,usec=9\r\ncmdstat_mget:calls=8,usec=1\r\n" +

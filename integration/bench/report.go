@@ -234,10 +234,13 @@ func (t *table) printMarkdown(w io.Writer) {
 	}
 }
 
-// number returns v with this many decimals, or - if it is unknown.
+// number returns v with this many decimals, or more if it is so small; - if it is unknown.
 func number(v float64, decimals int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "-"
+	}
+	for v > 0 && v < math.Pow10(-decimals) {
+		decimals++
 	}
 	return fmt.Sprintf("%.*f", decimals, v)
 }
@@ -256,9 +259,15 @@ type target struct {
 	found      float64
 	limit      float64
 	orEqual    bool
+	isLeast    bool // the limit, rather than the most
 }
 
-func (t target) met() bool { return t.found < t.limit || t.orEqual && t.found == t.limit }
+func (t target) met() bool {
+	if t.isLeast {
+		return t.found >= t.limit
+	}
+	return t.found < t.limit || t.orEqual && t.found == t.limit
+}
 
 // judge returns the targets, with NaN where the row was not measured. It returns none
 // when no row has a target.
@@ -313,7 +322,10 @@ func targetsTable(targets []target) *table {
 	t := &table{texts: 4, columns: []column{{"", "target"}, {"", "allowed"}, {"", "found"}, {"", "verdict"}}}
 	for _, one := range targets {
 		sign, verdict := "<", "not met"
-		if one.orEqual {
+		switch {
+		case one.isLeast:
+			sign = ">="
+		case one.orEqual:
 			sign = "<="
 		}
 		switch {
