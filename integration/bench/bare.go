@@ -71,7 +71,7 @@ func serveBare(tuned bool, stdout io.Writer) error {
 	}
 	g := grpc.NewServer(options...)
 	rlsv3.RegisterRateLimitServiceServer(g, newBare())
-	fmt.Fprintf(stdout, "serving grpc=%s\n", l.Addr())
+	fmt.Fprintf(stdout, "serving at=%s\n", l.Addr())
 	return g.Serve(l)
 }
 

@@ -23,9 +23,9 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/config/limitsfile"
 )
 
-// TestMain lets the test's binary be the bare servers, as the program is.
+// TestMain lets the test's binary be the bare servers and the callers, as the program is.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && (os.Args[1] == bareCommand || os.Args[1] == bareTunedCommand) {
+	if len(os.Args) == 2 && hidden[os.Args[1]] != nil {
 		main()
 		return
 	}
@@ -106,6 +106,7 @@ func TestLab(t *testing.T) {
 	testOpenLoop(t, l)
 	testFill(t, l)
 	testOverload(t, l)
+	testRemotes(t, l)
 }
 
 // No answer is lost, and none is what it must not be.
@@ -194,6 +195,63 @@ func testOpenLoop(t *testing.T, l *lab) {
 		}
 		if try == tries {
 			t.Fatalf("%v answers in a second of %d arrivals a second: %+v", n, rate, m)
+		}
+	}
+}
+
+// Callers in processes of their own: all their answers are counted, and without leases
+// the daemon counts the same.
+func testRemotes(t *testing.T, l *lab) {
+	ctx := t.Context()
+	for _, tc := range []struct {
+		row              string
+		isLeased, isOver bool
+	}{
+		{row: rowUnleasedHot}, // before there are leases, which are given back later
+		{row: rowUnleasedPaced},
+		{row: rowLeaseHot, isLeased: true},
+		{row: rowLeasePaced, isLeased: true},
+		{row: rowLeaseOver, isOver: true},
+	} {
+		r := selectRows(usualRows(), regexp.MustCompile("^"+tc.row+"$"))[0][0]
+		r.server = lending // without Redis
+		s, d, err := l.subject(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		before, err := d.asks(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m measures
+		var over, asks int64
+		isShort := func() bool {
+			return m.rate <= 0 || m.cpu <= 0 || m.own <= 0 || math.IsNaN(m.p50) || tc.isOver && over == 0 || tc.isLeased && asks > s.answers()/2
+		}
+		for tries := 0; (tries == 0 || isShort()) && tries < 100; tries++ { // on a machine that is busy
+			if m, err = s.slice(ctx, 10*time.Millisecond, 200*time.Millisecond, r.rate); err != nil {
+				t.Fatal(err)
+			}
+			after, err := d.asks(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asks, over = after-before, 0
+			for _, c := range s.callers {
+				over += c.tally.over.Load()
+			}
+		}
+		if isShort() {
+			t.Errorf("%s: %d requests, %d to the daemon, %d denied: %+v", tc.row, s.answers(), asks, over, m)
+		}
+		for _, p := range s.problems() {
+			if p.wrong {
+				t.Error(p.text)
+			}
+		}
+		if !tc.isLeased && !tc.isOver && asks != s.answers() {
+			t.Errorf("%s: the daemon counts %d of %d requests", tc.row, asks, s.answers())
 		}
 	}
 }
@@ -304,9 +362,9 @@ func TestHistogram(t *testing.T) {
 }
 
 func TestLimitsFileLoads(t *testing.T) {
-	for _, algorithm := range []string{"", "token_bucket"} {
+	for _, with := range [][2]string{{"", ""}, {"token_bucket", ""}, {"token_bucket", "100ms"}} {
 		path := t.TempDir() + "/limits.yaml"
-		if err := os.WriteFile(path, []byte(limitsFile(algorithm)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(limitsFile(with[0], with[1])), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := limitsfile.Load(path); err != nil {
@@ -335,7 +393,8 @@ func TestRows(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{rowMemory, rowMillion, rowRedis, rowRedisUnbatched, rowOne, rowOneUnbatched, rowHotUnder, rowHotOver, rowHalfPeak, rowUntraced, rowTraced} {
+	for _, name := range []string{rowMemory, rowMillion, rowRedis, rowRedisUnbatched, rowOne, rowOneUnbatched, rowHotUnder, rowHotOver, rowHalfPeak, rowUntraced, rowTraced,
+		rowLeaseHot, rowUnleasedHot, rowLeaseOver, rowLeaseMany, rowUnleasedMany, rowLeasePaced, rowUnleasedPaced} {
 		if !seen[name] {
 			t.Errorf("a target is about %s, which is no row", name)
 		}

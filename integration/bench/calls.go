@@ -15,14 +15,17 @@ import (
 	ratelimitv1 "github.com/ratelimitd/ratelimitd/proto/ratelimit/v1"
 )
 
-// door is how the daemon is asked. The bare servers are always asked by Envoy's
-// RPC, one request a call.
+// door is how the daemon is asked; through the Go client, by other processes. The bare
+// servers are always asked by Envoy's RPC, one request a call.
 type door string
 
 const (
 	envoyDoor  door = ""
 	manyDoor   door = "TakeMany"
 	streamDoor door = "TakeStream"
+
+	leaseDoor    door = "the Go client"
+	unleasedDoor door = "the Go client without leases"
 )
 
 // batchRequest is a marshalled TakeManyRequest or TakeStreamRequest whose values

@@ -22,11 +22,13 @@ import (
 
 // lab holds the servers of a run; each is started when a row first needs it.
 type lab struct {
-	dir, binary, limits string
-	progress            func(format string, args ...any)
+	dir, binary string
+	progress    func(format string, args ...any)
 
 	bare, bareTuned *process
 	bareAt, tunedAt string
+	callers         []*process // those that ask through the Go client
+	callersAt       []string
 	compared        []comparison
 	profiles        string                // the folder for profiles of daemons, or none
 	redis           map[int]*redisServers // by masters
@@ -56,7 +58,7 @@ func openLab(ctx context.Context, compared []comparison, progress func(string, .
 		return nil, err
 	}
 	l := &lab{
-		dir: dir, binary: filepath.Join(dir, "ratelimitd"), limits: filepath.Join(dir, "limits.yaml"),
+		dir: dir, binary: filepath.Join(dir, "ratelimitd"),
 		progress: progress, compared: compared,
 		redis: make(map[int]*redisServers), daemons: make(map[*server]*daemon),
 	}
@@ -65,9 +67,6 @@ func openLab(ctx context.Context, compared []comparison, progress func(string, .
 			l.close()
 		}
 	}()
-	if err := os.WriteFile(l.limits, []byte(limitsFile("token_bucket")), 0o600); err != nil {
-		return nil, err
-	}
 	if built := os.Getenv("TEST_DAEMON"); built != "" { // in tests
 		l.binary = built
 	} else {
@@ -76,22 +75,23 @@ func openLab(ctx context.Context, compared []comparison, progress func(string, .
 			return nil, err
 		}
 	}
-	if l.bare, l.bareAt, err = startBare(ctx, bareCommand); err != nil {
+	if l.bare, l.bareAt, err = startSelf(ctx, bareCommand); err != nil {
 		return nil, err
 	}
-	if l.bareTuned, l.tunedAt, err = startBare(ctx, bareTunedCommand); err != nil {
+	if l.bareTuned, l.tunedAt, err = startSelf(ctx, bareTunedCommand); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-func startBare(ctx context.Context, command string) (*process, string, error) {
+// startSelf starts this program under a hidden command, and returns where it serves.
+func startSelf(ctx context.Context, command string) (*process, string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, "", err
 	}
 	p, line, err := startProcess(ctx, "serving", self, command)
-	return p, field(line, "grpc"), err
+	return p, field(line, "at"), err
 }
 
 // daemon returns the running server, which it starts if needed.
@@ -100,8 +100,12 @@ func (l *lab) daemon(ctx context.Context, s *server) (*daemon, error) {
 		return d, nil
 	}
 	l.progress("starting a daemon: %s", s.name)
+	limits := filepath.Join(l.dir, fmt.Sprintf("limits-%d.yaml", len(l.daemons)))
+	if err := os.WriteFile(limits, []byte(limitsFile("token_bucket", s.lease)), 0o600); err != nil {
+		return nil, err
+	}
 	args := []string{
-		"serve", "--limits-path", l.limits,
+		"serve", "--limits-path", limits,
 		"--grpc-address", "127.0.0.1:0", "--http-address", "", "--admin-address", "127.0.0.1:0",
 		// On a busy machine answers are late, and must be counted as late.
 		"--redis-timeout", "1s",
@@ -192,7 +196,7 @@ func (l *lab) close() {
 	for _, r := range l.redis {
 		r.stop()
 	}
-	for _, p := range []*process{l.bare, l.bareTuned} {
+	for _, p := range append(l.callers, l.bare, l.bareTuned) {
 		if p != nil {
 			p.stop()
 		}

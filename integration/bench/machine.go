@@ -73,6 +73,9 @@ func (n noise) String() string {
 // spent is the processor time of this program and all servers it started.
 func (l *lab) spent() (all time.Duration) {
 	pids := []int{os.Getpid(), l.bare.pid(), l.bareTuned.pid()}
+	for _, p := range l.callers {
+		pids = append(pids, p.pid())
+	}
 	for _, d := range l.daemons {
 		pids = append(pids, d.process.pid())
 	}

@@ -50,15 +50,15 @@ type options struct {
 
 // command runs the program with its arguments.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 1 && (args[0] == bareCommand || args[0] == bareTunedCommand) {
-		return serveBare(args[0] == bareTunedCommand, stdout)
+	if len(args) == 1 && hidden[args[0]] != nil {
+		return hidden[args[0]](stdout)
 	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err
 	}
 	if o.printLimits {
-		_, err := io.WriteString(stdout, limitsFile(""))
+		_, err := io.WriteString(stdout, limitsFile("", ""))
 		return err
 	}
 	return bench(ctx, o, stdout, stderr)

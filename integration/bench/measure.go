@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -17,6 +18,8 @@ type measures struct {
 	cpu, redis, own float64 // us a request: of the server, its Redis, the generator
 	// scripts and commands are per 1,000 requests.
 	scripts, commands float64
+	// asks are the requests that the daemon counted per 1,000 of the callers'.
+	asks float64
 }
 
 func (s *subject) measure(before, after reading, store, storeAfter storeReading) measures {
@@ -24,7 +27,7 @@ func (s *subject) measure(before, after reading, store, storeAfter storeReading)
 	m := measures{
 		rate: n / after.at.Sub(before.at).Seconds(),
 		own:  micros(after.own-before.own) / n,
-		cpu:  math.NaN(), redis: math.NaN(), scripts: math.NaN(), commands: math.NaN(),
+		cpu:  math.NaN(), redis: math.NaN(), scripts: math.NaN(), commands: math.NaN(), asks: math.NaN(),
 	}
 	if s.pid != 0 {
 		m.cpu = micros(after.cpu-before.cpu) / n
@@ -34,6 +37,9 @@ func (s *subject) measure(before, after reading, store, storeAfter storeReading)
 		m.redis = micros(storeAfter.cpu-store.cpu) / n
 		m.scripts = float64(storeAfter.scripts-store.scripts) / n * 1000
 		m.commands = float64(storeAfter.commands-store.commands) / n * 1000
+	}
+	if s.daemon != nil {
+		m.asks = float64(after.asks-before.asks) / n * 1000
 	}
 	var all histogram
 	for _, c := range s.callers {
@@ -47,14 +53,14 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 
 // each calls do with every number of a slice.
 func (m *measures) each(do func(number *float64)) {
-	for _, number := range []*float64{&m.rate, &m.p50, &m.p99, &m.p999, &m.cpu, &m.redis, &m.own, &m.scripts, &m.commands} {
+	for _, number := range []*float64{&m.rate, &m.p50, &m.p99, &m.p999, &m.cpu, &m.redis, &m.own, &m.scripts, &m.commands, &m.asks} {
 		do(number)
 	}
 }
 
 // medians returns the median of each number over all slices; without slices all are NaN.
 func medians(all []measures) (m measures) {
-	values := make([][]float64, 0, 9)
+	values := make([][]float64, 0, 10)
 	m.each(func(*float64) { values = append(values, nil) })
 	for _, one := range all {
 		i := 0
@@ -140,7 +146,7 @@ func (l *lab) measure(ctx context.Context, g group, p plan) ([]result, error) {
 		return nil, err
 	}
 	defer closeAll(others)
-	rate, err := takeTurns(ctx, slices.Concat(daemons, others), p, daemons[0].row.halfPeak)
+	rate, err := takeTurns(ctx, slices.Concat(daemons, others), p)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +170,12 @@ func (l *lab) subject(ctx context.Context, r row) (*subject, *daemon, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := newSubject(nameDaemon, d.grpc, d.process.pid(), d.redis, r)
+	var s *subject
+	if r.load.door == leaseDoor || r.load.door == unleasedDoor {
+		s, err = l.remoteSubject(ctx, d, r)
+	} else {
+		s, err = newSubject(nameDaemon, d.grpc, d.process.pid(), d.redis, r)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -212,19 +223,20 @@ func (r *result) take(daemon *subject, others []*subject) {
 
 // takeTurns measures all subjects in each round of the plan, in random order, so that
 // whatever else happens on the machine, and which subject ran just before, affects all
-// alike. It returns the rate of the open loop, if it is one: the plan's, or half of what
-// the first subject reaches.
-func takeTurns(ctx context.Context, subjects []*subject, p plan, halfPeak bool) (rate float64, err error) {
-	rate = p.rate
-	if door := subjects[0].row.load.door; rate > 0 && door != envoyDoor {
-		return 0, fmt.Errorf("found -rate; allowed: rows that ask by Envoy's RPC, not by %s", door)
+// alike. It returns the rate of the open loop, if it is one: the plan's, the row's, or
+// half of what the first subject reaches.
+func takeTurns(ctx context.Context, subjects []*subject, p plan) (rate float64, err error) {
+	row := subjects[0].row
+	rate = cmp.Or(p.rate, row.rate)
+	if rate > 0 && row.load.together > 0 {
+		return 0, fmt.Errorf("found -rate; allowed: rows that ask for one decision at a time, not by %s", row.load.door)
 	}
 	for _, s := range subjects {
 		if _, err := s.slice(ctx, 0, p.connect, 0); err != nil {
 			return 0, err
 		}
 	}
-	if halfPeak && rate == 0 {
+	if row.halfPeak && rate == 0 {
 		if rate, err = subjects[0].peak(ctx, p); err != nil {
 			return 0, err
 		}

@@ -118,7 +118,7 @@ func (p *pairing) measure(ctx context.Context, l *lab, others []*server, plan pl
 		return err
 	}
 	subjects = append(subjects, tuned)
-	if _, err := takeTurns(ctx, subjects, plan, p.row.halfPeak); err != nil {
+	if _, err := takeTurns(ctx, subjects, plan); err != nil {
 		return err
 	}
 	for i, s := range subjects {

@@ -116,6 +116,9 @@ func (r report) rowsTable() *table {
 		if f := one.filled; f.keys > 0 {
 			says += fmt.Sprintf("; %.0f bytes of live heap a key, %.0f resident", f.perKey(f.heap), f.perKey(f.resident))
 		}
+		if asks := medians(one.daemon).asks; !math.IsNaN(asks) {
+			says += fmt.Sprintf("; %s requests to the daemon per 1,000", number(asks, 1))
+		}
 		t.add(one.row.name, says)
 	}
 	return t
@@ -284,6 +287,7 @@ func judge(results []result) []target {
 	batched, alone := of(rowRedis), of(rowRedisUnbatched)
 	one, oneSingle := of(rowOne), of(rowOneUnbatched)
 	half := of(rowHalfPeak)
+	leased, over := of(rowLeaseHot), of(rowLeaseOver)
 	perKey := math.NaN()
 	if many.filled.keys > 0 {
 		perKey = many.filled.perKey(many.filled.heap)
@@ -305,6 +309,13 @@ func judge(results []result) []target {
 		{what: "100,000 assignments, five changes a second: p99, of no assignments", unit: "x", found: ratios(of(rowReassigned).daemon, of(rowUnassigned).daemon).p99, limit: 1.05, orEqual: true},
 		{what: "a million keys: daemon CPU, of 10,000 keys", unit: "x", found: ratios(many.daemon, mem.daemon).cpu, limit: 1.25, orEqual: true},
 		{what: "a million keys: bytes of live heap a key", found: perKey, limit: 250},
+		{what: "leases, one key: decisions a second", unit: "million", found: medians(leased.daemon).rate / million, limit: 3, isLeast: true},
+		{what: "leases, one key: daemon CPU, of that without", unit: "x", found: ratios(leased.daemon, of(rowUnleasedHot).daemon).cpu, limit: 0.01, orEqual: true},
+		{what: "leases, one key: Redis commands per 1,000 decisions", found: medians(leased.daemon).commands, limit: 1},
+		{what: "leases, a key over its limit: decisions a second", unit: "million", found: medians(over.daemon).rate / million, limit: 3, isLeast: true},
+		{what: "leases, a key over its limit: Redis commands per 1,000 decisions", found: medians(over.daemon).commands, limit: 1},
+		{what: "leases, 10,000 rare keys: daemon CPU, of that without", unit: "x", found: ratios(of(rowLeaseMany).daemon, of(rowUnleasedMany).daemon).cpu, limit: 1.03, orEqual: true},
+		{what: "leases, 10 requests for a key in each: requests to the daemon, of those without", unit: "x", found: ratios(of(rowLeasePaced).daemon, of(rowUnleasedPaced).daemon).asks, limit: 0.2, orEqual: true},
 	}
 	for _, t := range targets {
 		if !math.IsNaN(t.found) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -29,6 +30,9 @@ type server struct {
 	fill int
 	// assigned is how many users are assigned numbers of their own beforehand.
 	assigned int
+	// lease is that of the limits that have one, or empty: builds that know no leases
+	// serve all other rows.
+	lease string
 	// binary is another build of the daemon, or empty.
 	binary string
 }
@@ -45,6 +49,8 @@ var (
 	unbatched     = &server{name: "one Redis, unbatched", redis: 1, flags: []string{"--redis-batch-size", "1"}}
 	cluster       = &server{name: "three masters", redis: clusterMasters}
 	assigned      = &server{name: "three masters, 100,000 assignments", redis: clusterMasters, assigned: 100_000}
+	lending       = &server{name: "memory, with leases", lease: "100ms"}
+	lendingRedis  = &server{name: "one Redis, with leases", redis: 1, lease: "100ms"}
 )
 
 // row is one case of the table.
@@ -57,6 +63,8 @@ type row struct {
 	// halfPeak is whether requests arrive at half the rate that as many
 	// callers reach, whether answered or not.
 	halfPeak bool
+	// rate is how many requests arrive a second, answered or not; 0: callers wait.
+	rate float64
 }
 
 // atBare is the row for a server that knows Envoy's RPC alone: it gets as many
@@ -89,6 +97,13 @@ const (
 	rowUnassigned     = "cluster-64"
 	rowAssigned       = "assigned-64"
 	rowReassigned     = "assigned-64-changing"
+	rowLeaseHot       = "lease-hot"
+	rowUnleasedHot    = "lease-hot-without"
+	rowLeaseOver      = "lease-over"
+	rowLeaseMany      = "lease-10k"
+	rowUnleasedMany   = "lease-10k-without"
+	rowLeasePaced     = "lease-paced"
+	rowUnleasedPaced  = "lease-paced-without"
 )
 
 const population = 10_000
@@ -138,6 +153,21 @@ func millionLoad(callers int) load {
 	return load{keys: even, key: "account", population: million, descriptors: 1, callers: callers}
 }
 
+// leaseLoad is that of 256 callers in 8 processes.
+func leaseLoad(d door, keys keys, key string, population int) load {
+	return load{keys: keys, key: key, population: population, hot: 1, descriptors: 1, callers: 256, door: d}
+}
+
+// pacedLoad asks for each key 100 times a second, all from one process, at pacedRate.
+func pacedLoad(d door) load {
+	l := leaseLoad(d, even, "leased", pacedRate/100)
+	l.isApart = true
+	return l
+}
+
+// pacedRate leaves two processors time to spare: callers that wait for one ask all at once.
+const pacedRate = 4000
+
 // usualRows are those of the default run.
 func usualRows() []group {
 	return []group{
@@ -181,6 +211,19 @@ func usualRows() []group {
 		},
 		{{name: "take-many-10", server: memory, load: evenLoad(0).throughDoor(manyDoor, 25, 10), says: "calls of 10 requests each, 25 at a time"}},
 		{{name: "take-many-100", server: memory, load: evenLoad(0).throughDoor(manyDoor, 4, 100), says: "calls of 100 requests each, 4 at a time"}},
+		{
+			{name: rowLeaseHot, server: lendingRedis, load: leaseLoad(leaseDoor, hotUnder, "leased", 1), says: "the Go client in 8 processes, 256 callers: one key, decided by leases of 100 ms"},
+			{name: rowUnleasedHot, server: lendingRedis, load: leaseLoad(unleasedDoor, hotUnder, "leased", 1), says: "the same without leases"},
+		},
+		{{name: rowLeaseOver, server: lendingRedis, load: leaseLoad(leaseDoor, hotOver, "leased-over", 1), says: "the same with leases, over its 100 an hour"}},
+		{
+			{name: rowLeaseMany, server: lending, load: leaseLoad(leaseDoor, even, "leased", population), says: "10,000 keys, each too rare in each process for leases"},
+			{name: rowUnleasedMany, server: lending, load: leaseLoad(unleasedDoor, even, "leased", population), says: "the same without leases"},
+		},
+		{
+			{name: rowLeasePaced, server: lending, load: pacedLoad(leaseDoor), rate: pacedRate, says: "10 requests for each key in a lease, from one process"},
+			{name: rowUnleasedPaced, server: lending, load: pacedLoad(unleasedDoor), rate: pacedRate, says: "the same without leases"},
+		},
 		{{name: rowHalfPeak, server: single, load: evenLoad(256), halfPeak: true, says: "latency at half the peak: Poisson arrivals, answered or not"}},
 	}
 }
@@ -244,19 +287,22 @@ const maxDescriptors = 3
 var limits = []struct {
 	key, unit string
 	requests  int64
+	isLeased  bool
 }{
-	{"user", "year", 10_000_000},
-	{"account", "year", 100_000},
-	{"hot", "year", 1_000_000_000},
-	{"over", "hour", overLimit},
+	{key: "user", unit: "year", requests: 10_000_000},
+	{key: "account", unit: "year", requests: 100_000},
+	{key: "hot", unit: "year", requests: 1_000_000_000},
+	{key: "over", unit: "hour", requests: overLimit},
+	{key: "leased", unit: "second", requests: 100_000_000, isLeased: true},
+	{key: "leased-over", unit: "hour", requests: overLimit, isLeased: true},
 }
 
 // overLimit is how many requests an hour the row "over its limit" has.
 const overLimit = 100
 
 // limitsFile returns the limits file of all rows. Without an algorithm it is
-// one that envoyproxy/ratelimit loads as well.
-func limitsFile(algorithm string) string {
+// one that envoyproxy/ratelimit loads as well, if there is no lease either.
+func limitsFile(algorithm, lease string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\n", domain)
 	if algorithm != "" {
@@ -264,8 +310,12 @@ func limitsFile(algorithm string) string {
 	}
 	b.WriteString("descriptors:\n")
 	for _, l := range limits {
+		more := ""
+		if l.isLeased && lease != "" {
+			more = ", lease: " + lease
+		}
 		for i := range maxDescriptors {
-			fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {unit: %s, requests_per_unit: %d}\n", descriptorKey(l.key, i), l.unit, l.requests)
+			fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {unit: %s, requests_per_unit: %d%s}\n", descriptorKey(l.key, i), l.unit, l.requests, more)
 		}
 	}
 	return b.String()
@@ -335,7 +385,21 @@ func (d *daemon) fill(ctx context.Context, n int) (filled, error) {
 // heap returns the bytes of the daemon's heap that are in use, after a garbage
 // collection.
 func (d *daemon) heap(ctx context.Context) (int64, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/debug/pprof/heap?gc=1&debug=1", nil)
+	n, err := d.number(ctx, "/debug/pprof/heap?gc=1&debug=1", "# HeapAlloc")
+	if err == nil && n == 0 {
+		err = errors.New("the heap's profile has no HeapAlloc")
+	}
+	return n, err
+}
+
+// asks returns how many requests the daemon has counted.
+func (d *daemon) asks(ctx context.Context) (int64, error) {
+	return d.number(ctx, "/metrics", "ratelimitd_requests_total{")
+}
+
+// number returns the sum of the numbers at the ends of the lines of a page that begin so.
+func (d *daemon) number(ctx context.Context, path, begin string) (sum int64, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+path, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -347,11 +411,17 @@ func (d *daemon) heap(ctx context.Context) (int64, error) {
 	lines := bufio.NewScanner(page.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if number, ok := strings.CutPrefix(lines.Text(), "# HeapAlloc = "); ok {
-			return strconv.ParseInt(number, 10, 64)
+		line := lines.Text()
+		if !strings.HasPrefix(line, begin) {
+			continue
 		}
+		number, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64) // also 1.5e+06
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", r.URL, err)
+		}
+		sum += int64(number)
 	}
-	return 0, fmt.Errorf("%s has no HeapAlloc", r.URL)
+	return sum, lines.Err()
 }
 
 // perKey is a key's share of the bytes.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,8 @@ type subject struct {
 	redis   *redisServers // nil if there is none
 	conns   []*grpc.ClientConn
 	callers []*caller
+	remotes []*remote // whose callers ask instead, and are counted as one of the above each
+	daemon  *daemon   // that counts its requests; nil: they are not counted
 	slices  []measures
 	since   time.Time    // when it got its first request, or before
 	assign  *assigner    // changes assignments meanwhile; nil: nobody does
@@ -67,6 +70,9 @@ func (s *subject) close() {
 	for _, c := range s.conns {
 		c.Close()
 	}
+	for _, r := range s.remotes {
+		r.Close()
+	}
 }
 
 // answers are all that the callers ever got.
@@ -81,10 +87,16 @@ func (s *subject) answers() (n int64) {
 type reading struct {
 	at       time.Time
 	answers  int64
+	asks     int64 // requests that the daemon counted
 	cpu, own time.Duration
 }
 
-func (s *subject) read() (r reading, err error) {
+func (s *subject) read(ctx context.Context) (r reading, err error) {
+	if s.daemon != nil {
+		if r.asks, err = s.daemon.asks(ctx); err != nil {
+			return r, err
+		}
+	}
 	if s.pid != 0 {
 		if r.cpu, err = cpuTime(s.pid); err != nil {
 			return r, err
@@ -92,6 +104,13 @@ func (s *subject) read() (r reading, err error) {
 	}
 	if r.own, err = cpuTime(os.Getpid()); err != nil {
 		return r, err
+	}
+	for _, remote := range s.remotes {
+		used, err := cpuTime(remote.process.pid())
+		if err != nil {
+			return r, err
+		}
+		r.own += used
 	}
 	r.answers, r.at = s.answers(), time.Now()
 	return r, nil
@@ -112,7 +131,12 @@ func (s *subject) slice(ctx context.Context, warm, length time.Duration, rate fl
 		return m, err
 	}
 	var stage atomic.Int32
-	all := s.run(&stage, rate, 0)
+	var all *sync.WaitGroup
+	if len(s.remotes) > 0 {
+		all = s.runRemotes(warm, length, rate)
+	} else {
+		all = s.run(&stage, rate, 0)
+	}
 	end := func() { // ends the callers, even those whose server hangs
 		stage.Store(ending)
 		cut := time.AfterFunc(hung, s.close)
@@ -135,7 +159,7 @@ func (s *subject) slice(ctx context.Context, warm, length time.Duration, rate fl
 	if err := wait(ctx, warm); err != nil {
 		return m, err
 	}
-	before, err := s.read()
+	before, err := s.read(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -144,11 +168,14 @@ func (s *subject) slice(ctx context.Context, warm, length time.Duration, rate fl
 		return m, err
 	}
 	stage.Store(ending)
-	after, err := s.read()
+	after, err := s.read(ctx)
 	if err != nil {
 		return m, err
 	}
 	end()
+	if len(s.remotes) > 0 { // their counts come at the end
+		after.answers = before.answers + int64(s.remoteRate()*after.at.Sub(before.at).Seconds())
+	}
 	storeAfter, err := s.readStore(ctx)
 	if err != nil {
 		return m, err
