@@ -160,6 +160,9 @@ func (r *Result) forOthers(cost, used int64) lease.Answer[*Result] {
 			a.Remaining = remaining
 		}
 	}
+	if r.goodFor <= 0 {
+		a.Remaining = 0 // there is no more to lease
+	}
 	return a
 }
 

@@ -453,6 +453,33 @@ func TestLeaseGoesOnWhileTheDaemonIsAway(t *testing.T) {
 	lease(t, c, k, costing(1))
 }
 
+// A daemon whose store went away may have granted from what it keeps itself.
+func TestGrantThatIsGoodForNoTimeGoesBack(t *testing.T) {
+	t.Parallel()
+	l := newLender(long)
+	l.setAnswer(func(r *ratelimitv1.TakeRequest) *ratelimitv1.TakeResponse {
+		answer := l.lend(r)
+		if r.GetLease() > 0 {
+			answer.GoodFor, answer.Degraded = nil, true
+		}
+		return answer
+	})
+	c, k := borrower(t, l)
+	const takes = 100
+	for range takes {
+		k.pass(1, 1)
+		if got := mustTake(t, c, costing(1)); !got.Allowed || got.Leased {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if units, back, _ := l.charged(); units == takes || units-back != takes {
+		t.Errorf("%d units were charged for %d takes, and %d went back", units, takes, back)
+	}
+}
+
 func TestAnswerThatIsLostLeasesNothing(t *testing.T) {
 	t.Parallel()
 	l := newLender(long)

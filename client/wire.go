@@ -171,7 +171,7 @@ func (k *call) readResponse(data []byte) error {
 			switch {
 			case f.Is(responseAllowed, wire.Varint):
 				k.allowed = f.Varint != 0
-			case f.Is(responseGoodFor, wire.Bytes):
+			case f.Is(responseGoodFor, wire.Bytes), f.Is(responseGranted, wire.Varint):
 				hasLease = true
 			}
 		}
@@ -182,8 +182,8 @@ func (k *call) readResponse(data []byte) error {
 	}
 	err := answer.read(data)
 	k.allowed = answer.Allowed
-	if answer.goodFor > 0 {
-		k.leasable = answer
+	if answer.goodFor > 0 || answer.granted > 0 {
+		k.leasable = answer // and what is good for no time goes back
 	}
 	return stream.Unreadable(err)
 }
