@@ -41,6 +41,8 @@ func (s *Spec) checkLease(bad func(field string, found any, allowed string, args
 		bad("lease", s.Lease, "no lease beside block_for, whose first denial nobody but the daemon knows")
 	case s.Lease < MinPeriod || s.Lease > MaxLease || s.Lease%MinPeriod != 0:
 		bad("lease", s.Lease, AllowedLease)
+	case s.longestLease() == 0:
+		bad("lease", s.Lease, "no lease here, since a tenth of a window or of the time in which a burst refills is less than %s", MinPeriod)
 	case s.Lease > s.longestLease():
 		bad("lease", s.Lease, "at most %s here, a tenth of a window or of the time in which a burst refills", s.longestLease())
 	}

@@ -197,6 +197,9 @@ var badFiles = []struct {
 	{"lease over a tenth", limit("requests: 100, period: 1s, burst: 50, lease: 51ms"), []string{
 		"4:61: descriptors[0].rate_limit.lease: found 51ms; allowed: at most 50ms here, a tenth of a window or of the time in which a burst refills",
 	}},
+	{"lease in a short window", limit("requests: 50, period: 9ms, lease: 1ms"), []string{
+		"4:50: descriptors[0].rate_limit.lease: found 1ms; allowed: no lease here, since a tenth of a window or of the time in which a burst refills is less than 1ms",
+	}},
 	{"lease of all that a bucket has", limit("requests: 1, period: 10s, lease: 1s"), []string{
 		"4:49: descriptors[0].rate_limit.lease: found 1s; allowed: no lease here, since nothing would remain of the burst",
 	}},

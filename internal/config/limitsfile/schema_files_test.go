@@ -32,6 +32,7 @@ var onlyCode = map[string]string{
 	"too long a block_for":           spans,
 	"long lease":                     spans,
 	"lease over a tenth":             arithmetic,
+	"lease in a short window":        arithmetic,
 	"lease of all that a bucket has": arithmetic,
 
 	"equal values":                                                  twoPlaces,
