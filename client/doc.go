@@ -29,7 +29,8 @@
 // # Failures
 //
 // No call blocks longer than the client's timeout (Timeout, 50 ms), except for
-// the sleeps of Wait, Acquire and Do. If there is no answer by then, or the daemon fails, the
+// the sleeps of Wait, Acquire and Do, and over a limit with a lease for the answers to others,
+// as Timeout says. If there is no answer by then, or the daemon fails, the
 // choice of OnFailure decides: FailAllow, FailDeny, FailLocal, which decides in
 // this process by a limit of its own, or FailError, the default. Such a decision
 // is never silent: it sets Result.Failure, Stats counts it, and the Logger, if there is
