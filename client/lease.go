@@ -124,7 +124,7 @@ func (c *Client) learn(a asking, r *Request, k *call) {
 	switch {
 	case !ok:
 	case a.holding == nil:
-		c.leases.track(k.leaseKey(r, cost), k.leasable.forOthers(0, 0))
+		c.leases.track(k.leaseKey(r, cost), c.leases.answer(k.leasable, 0, 0))
 	default:
 		c.learnFrom(a, k.leasable, int64(cost), int64(cost))
 	}
@@ -138,7 +138,7 @@ func (c *Client) learnFrom(a asking, answer *Result, cost, used int64) {
 		a.holding.Forgo(a.Ask, now, nil)
 		return
 	}
-	others := answer.forOthers(cost, used)
+	others := c.leases.answer(answer, cost, used)
 	if !answer.Allowed || a.Units > 0 { // or nobody gets it
 		others.Value = &Result{DeniedBy: answer.DeniedBy, RetryAfter: answer.RetryAfter, Limits: copyLimits(answer.Limits, 0, 0)}
 	}
@@ -147,10 +147,10 @@ func (c *Client) learnFrom(a asking, answer *Result, cost, used int64) {
 	}
 }
 
-// forOthers returns what an answer says to others than who asked, at a cost of which some
-// is used.
-func (r *Result) forOthers(cost, used int64) lease.Answer[*Result] {
-	a := lease.Answer[*Result]{Allowed: r.Allowed, Charged: cost, Used: used, GoodFor: r.goodFor}
+// answer returns what an answer says to others than who asked, at a cost of which some is
+// used.
+func (l *leases) answer(r *Result, cost, used int64) lease.Answer[*Result] {
+	a := lease.Answer[*Result]{Allowed: r.Allowed, Charged: cost, Used: used, GoodFor: min(r.goodFor, l.longest)}
 	if r.Allowed {
 		a.Charged = max(cost, int64(min(r.granted, math.MaxInt64)))
 	}
@@ -159,9 +159,6 @@ func (r *Result) forOthers(cost, used int64) lease.Answer[*Result] {
 		if i == 0 || remaining < a.Remaining {
 			a.Remaining = remaining
 		}
-	}
-	if r.goodFor <= 0 {
-		a.Remaining = 0 // there is no more to lease
 	}
 	return a
 }

@@ -542,3 +542,13 @@ func TestEveryUnitIsUsedOrGoesBack(t *testing.T) {
 		t.Errorf("%d units were charged, %d went back, %d were used: %+v", units, back, allowed.Load(), s)
 	}
 }
+
+// A daemon that is not what it seems decides for no longer than a lease may be.
+func TestLeaseOfYearsIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	l := newLender(100 * 365 * 24 * time.Hour)
+	c := connect(t, l.Serve(t))
+	for got := mustTake(t, c, costing(1)); !got.Leased || got.Limits[0].Remaining == plenty; got = mustTake(t, c, costing(1)) {
+	}
+	asynctest.Eventually(t, "what is granted ends", func() bool { _, back, _ := l.charged(); return back > 0 })
+}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ratelimitd/ratelimitd/internal/bucket"
 	"github.com/ratelimitd/ratelimitd/internal/lease"
 )
 
@@ -22,6 +23,7 @@ type leases struct {
 	client  *Client
 	off     bool
 	now     func() lease.Instant
+	longest time.Duration // that is believed
 	seed    maphash.Seed
 	tracked atomic.Int64 // the number of holdings; negative once the client is closed
 	shards  [leaseShards]leaseShard
@@ -36,7 +38,7 @@ type leaseShard struct {
 }
 
 func newLeases(c *Client) *leases {
-	l := &leases{client: c, off: c.options.noLeases, seed: maphash.MakeSeed()}
+	l := &leases{client: c, off: c.options.noLeases, longest: bucket.MaxLease, seed: maphash.MakeSeed()}
 	l.now = func() lease.Instant {
 		now := time.Now()
 		return lease.Instant{Mono: int64(now.Sub(c.made)), Wall: now.UnixNano()}
