@@ -34,15 +34,25 @@ func (c *Call) askForLease() {
 	}
 }
 
-// dropLease makes a decided call that was denied what its caller would lease take its cost
-// instead, and reports whether it has to be decided again. If the store did not decide, it
-// may have taken the lease all the same.
-func (c *Call) dropLease() bool {
+// lowerLease makes a decided call that was denied what its caller would lease take what
+// remains, or its cost if that is no more or was taken meanwhile. It reports whether the call
+// has to be decided again. If the store did not decide, it may have taken the lease all the
+// same.
+func (c *Call) lowerLease() bool {
 	if c.Granted == 0 || !c.Denied {
 		return false
 	}
-	c.Granted = 0
-	c.setCost(c.plainCost)
+	remaining := c.Granted - 1
+	for i := range c.decisions {
+		remaining = min(remaining, c.decisions[i].Remaining)
+	}
+	if isLowered := uint64(c.Granted) < c.Lease; isLowered || remaining <= c.plainCost {
+		c.Granted = 0
+		c.setCost(c.plainCost)
+	} else {
+		c.Granted = remaining
+		c.setCost(remaining)
+	}
 	return !c.IsDegraded()
 }
 

@@ -12,7 +12,7 @@ func (d *Decider) take(ctx context.Context, c *Call) error {
 	if c.ID == "" {
 		c.askForLease()
 		err := c.decideBy(ctx, d.Store.Take)
-		if err == nil && c.dropLease() {
+		for err == nil && c.lowerLease() {
 			err = c.decideBy(ctx, d.Store.Take)
 		}
 		return err
@@ -187,7 +187,7 @@ func (d *Decider) DecideTogether(ctx context.Context, calls []*Call, errs []erro
 				continue
 			}
 			c.applyDecisions()
-			if c.dropLease() {
+			if c.lowerLease() {
 				of[len(takes)] = i
 				takes = append(takes, c.newTake())
 				continue

@@ -52,9 +52,10 @@ func TestLeases(t *testing.T) {
 		}{
 			{1, 0, &ratelimitv1.TakeResponse{Allowed: true, GoodFor: durationpb.New(100 * time.Millisecond)}, 89},
 			{1, 80, &ratelimitv1.TakeResponse{Allowed: true, Granted: 80, GoodFor: durationpb.New(100 * time.Millisecond)}, 9},
-			{2, 80, &ratelimitv1.TakeResponse{Allowed: true, GoodFor: durationpb.New(100 * time.Millisecond)}, 7},
-			{8, 80, &ratelimitv1.TakeResponse{DeniedBy: new(uint32), RetryAfter: durationpb.New(10 * time.Millisecond), GoodFor: durationpb.New(10 * time.Millisecond)}, 7},
-			{1, 1 << 63, &ratelimitv1.TakeResponse{Allowed: true, GoodFor: durationpb.New(100 * time.Millisecond)}, 6},
+			{1, 1 << 63, &ratelimitv1.TakeResponse{Allowed: true, GoodFor: durationpb.New(100 * time.Millisecond)}, 8},
+			{10, 80, &ratelimitv1.TakeResponse{DeniedBy: new(uint32), RetryAfter: durationpb.New(20 * time.Millisecond), GoodFor: durationpb.New(20 * time.Millisecond)}, 8},
+			{2, 80, &ratelimitv1.TakeResponse{Allowed: true, Granted: 8, GoodFor: durationpb.New(100 * time.Millisecond)}, 0},
+			{1, 80, &ratelimitv1.TakeResponse{DeniedBy: new(uint32), RetryAfter: durationpb.New(10 * time.Millisecond), GoodFor: durationpb.New(10 * time.Millisecond)}, 0},
 		} {
 			r := servertest.Taking("user=" + way)
 			r.Descriptors[0].Cost, r.Lease = &step.cost, step.lease
@@ -74,7 +75,8 @@ func TestLeasesAreCountedAtTheGrant(t *testing.T) {
 	r := servertest.Taking("user=a")
 	r.Lease = 60
 	granted := d.SendTake(r)
-	d.SendTake(r) // there is no room for a second one
+	r.Lease = 9 << 60
+	d.SendTake(r) // no one has so many
 	if err := d.GiveBack(servertest.Taking("user=a:50"), granted); err != nil {
 		t.Fatal(err)
 	}

@@ -239,7 +239,7 @@ type TakeRequest struct {
 	SettleWithin *durationpb.Duration `protobuf:"bytes,4,opt,name=settle_within,json=settleWithin,proto3" json:"settle_within,omitempty"`
 	// How many units of each descriptor the caller would have, its cost among them, where
 	// the limits have a lease: it may use what it does not need now within good_for,
-	// without asking. If there are not so many, the cost alone is taken. It is ignored
+	// without asking. If there are not so many, it gets those that remain. It is ignored
 	// unless all costs are equal and above 0, and beside an id or numbers.
 	Lease         uint64 `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
