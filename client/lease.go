@@ -142,6 +142,9 @@ func (c *Client) learnFrom(a asking, answer *Result, cost, used int64) {
 	if !answer.Allowed || a.Units > 0 { // or nobody gets it
 		others.Value = &Result{DeniedBy: answer.DeniedBy, RetryAfter: answer.RetryAfter, Limits: copyLimits(answer.Limits, 0, 0)}
 	}
+	if answer.Allowed && others.Remaining == 0 {
+		others.Denial, others.Denies = answer.outOfTokens()
+	}
 	if a.holding.Learn(a.Ask, others, now) {
 		c.stats.leases.Add(1)
 	}
@@ -161,6 +164,20 @@ func (l *leases) answer(r *Result, cost, used int64) lease.Answer[*Result] {
 		}
 	}
 	return a
+}
+
+// outOfTokens returns what others would have got who had asked with the request, of which a
+// bucket had nothing left: a denial until its next token, which is at most as far as it says.
+func (r *Result) outOfTokens() (denial *Result, ok bool) {
+	i := slices.IndexFunc(r.Limits, func(l Limited) bool { return l.Remaining == 0 })
+	if i < 0 || !r.Limits[i].Algorithm.IsBucket() || r.Limits[i].Requests == 0 {
+		return nil, false
+	}
+	denial = &Result{DeniedBy: i, Limits: copyLimits(r.Limits, 0, 0)}
+	l := &denial.Limits[i]
+	l.Allowed, l.RetryAfter = false, l.Period/time.Duration(l.Requests)+time.Microsecond
+	denial.RetryAfter = l.RetryAfter
+	return denial, true
 }
 
 // refill asks for the next grant in the background. A request of this cost has shown that

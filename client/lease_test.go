@@ -552,3 +552,40 @@ func TestLeaseOfYearsIsNotBelieved(t *testing.T) {
 	}
 	asynctest.Eventually(t, "what is granted ends", func() bool { _, back, _ := l.charged(); return back > 0 })
 }
+
+// Where an answer says that a bucket has nothing left, those who waited for it are denied
+// until the next token.
+func TestWhoWaitsWhenNothingIsLeftIsDenied(t *testing.T) {
+	t.Parallel()
+	l := newLender(long)
+	c, k := borrower(t, l)
+	isLast := false
+	l.setAnswer(func(*ratelimitv1.TakeRequest) *ratelimitv1.TakeResponse {
+		k.pass(1, 1)
+		answer := daemontest.Denied(time.Nanosecond)
+		if isLast = !isLast; isLast {
+			answer = &ratelimitv1.TakeResponse{Allowed: true, Limits: []*ratelimitv1.Limit{{
+				Allowed: true, Algorithm: ratelimitv1.Algorithm_ALGORITHM_TOKEN_BUCKET, Requests: 10, Period: durationpb.New(time.Second),
+			}}}
+		}
+		answer.GoodFor = durationpb.New(time.Nanosecond)
+		return answer
+	})
+	var isDenied atomic.Bool
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			for ctx := within(t); !isDenied.Load(); {
+				got, err := c.Take(ctx, costing(1))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got.Leased && !got.Allowed && got.RetryAfter == 100*time.Millisecond+time.Microsecond && got.Denier().RetryAfter == got.RetryAfter {
+					isDenied.Store(true)
+				}
+			}
+		})
+	}
+	running.Wait()
+}

@@ -35,6 +35,9 @@ type Answer[T any] struct {
 	// remains of a limit.
 	GoodFor   time.Duration
 	Remaining int64
+	// Denial is, of an answer that allowed, what others get who would have been denied then.
+	Denial T
+	Denies bool // whether there is one
 }
 
 // Ask is a request to a daemon. Learn or Forgo ends it.
@@ -182,9 +185,9 @@ func (h *Holding[T]) plan(now Instant, cost, asks int64) uint64 {
 	}
 	// A quarter less than what seems to be used in that time: so a grant is used up before
 	// it ends, and little goes back. Others need what remains, so a quarter of it is all
-	// that one client holds, but for those who wait already.
-	needed, waiting, remaining := h.rate*float64(h.goodFor), float64(h.waiting.Load()), float64(h.remaining)
-	units := int64(max(min(needed*3/4, remaining/4), min(waiting, remaining))) - left
+	// that one client holds, but for those who wait already: they get what there is.
+	needed, waiting := h.rate*float64(h.goodFor), float64(h.waiting.Load())
+	units := int64(max(min(needed*3/4, float64(h.remaining)/4), waiting)) - left
 	if max(needed, waiting) < 2 || units < max(2, 2*cost) {
 		h.pause.Store(now.Mono + int64(h.goodFor/8))
 		return 0
@@ -250,6 +253,11 @@ func (h *Holding[T]) Learn(a Ask, answer Answer[T], now Instant) (isGrant bool) 
 	h.ended(a, nil)
 	h.note(answer)
 	units := answer.Charged - answer.Used
+	if answer.Denies && h.waiting.Load() > 0 {
+		if d := h.denial.Load(); d == nil || now.isAfter(d.end) {
+			h.denial.Store(&denial[T]{sent: a.Sent.Mono, cost: answer.Remaining + 1, received: now.Mono, answer: answer.Denial})
+		}
+	}
 	switch {
 	case !answer.Allowed && answer.GoodFor > 0:
 		h.denial.Store(&denial[T]{sent: a.Sent.Mono, end: endOf(a.Sent, answer.GoodFor), cost: answer.Charged, received: now.Mono, answer: answer.Value})

@@ -71,15 +71,22 @@ func TestThoseWhoWaitShareAGrant(t *testing.T) {
 	// Who asked was allowed, and some remains.
 	h.Learn(a, lease.Answer[string]{Allowed: true, Charged: 1, Used: 1, GoodFor: time.Millisecond, Remaining: 4}, at(time.Second))
 	b, probe := h.Ask(at(time.Second), 1, false)
-	if probe != nil || b.Units != 4 {
-		t.Fatalf("of 4 that remain %d units are asked for, while 5 wait", b.Units)
+	if probe != nil || b.Units != 5 {
+		t.Fatalf("%d units are asked for, while 5 wait", b.Units)
 	}
 	wait(t, h, time.Second)
-	h.Learn(b, lease.Answer[string]{Value: "yes", Allowed: true, Charged: 4, Used: 1, GoodFor: time.Millisecond, Remaining: 0}, at(time.Second))
+	h.Learn(b, lease.Answer[string]{Value: "yes", Allowed: true, Charged: 4, Used: 1, GoodFor: time.Millisecond, Denial: "none", Denies: true}, at(time.Second))
 	for range 3 {
 		if u, ok := h.Decide(1, at(time.Second), int64(time.Second)); !ok || u.Answer != "yes" {
 			t.Error("what was granted is not used")
 		}
+	}
+	// Nothing was left: that denies those who came before it was asked for, and no other.
+	if u, ok := h.Decide(1, at(time.Second), int64(time.Second)-1); !ok || u.Allowed || u.Answer != "none" {
+		t.Error("who waited when nothing was left is not denied")
+	}
+	if _, ok := h.Decide(1, at(time.Second), int64(time.Second)); ok {
+		t.Error("who came later is decided")
 	}
 	// Enough remains for all who wait: they need not wait for each other.
 	h.Wait(-6)
