@@ -26,7 +26,7 @@ BUF         := $(TOOL) buf
 TEST := $(GO) test -trimpath -vet=off -p 3 -timeout 18m
 # Packages without goroutines, and those that drive the built daemon: the race detector
 # finds nothing there. All others run with it. Each package runs once.
-PLAIN := integration(/(bench|kubernetes|plots|screens|xds))?|client/guard(/headers)?|internal/bucket(/zone)?|internal/cli(/.*)?|internal/config/(forwardauth|glob|limitsfile|settings|yamlfile)|internal/config/rules(/(diff|trace|words))?|internal/(decide|decisionlog|explain|replay|spelling|timespan)|internal/redisstore/script|proto/.*
+PLAIN := integration(/(bench|kubernetes|leases|plots|screens|xds))?|client/guard(/headers)?|internal/bucket(/zone)?|internal/cli(/.*)?|internal/config/(forwardauth|glob|limitsfile|settings|yamlfile)|internal/config/rules(/(diff|trace|words))?|internal/(decide|decisionlog|explain|replay|spelling|timespan)|internal/redisstore/script|proto/.*
 packages = $$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work | grep -E $1 '^github.com/ratelimitd/ratelimitd/($2)$$')
 # The built daemon, for all packages: compiled once.
 test check soak: export TEST_DAEMON := $(CURDIR)/build/test/ratelimitd
@@ -128,7 +128,7 @@ zones: ## renew the time zones in internal/bucket/zone from those of Go
 	sed -n 's/^DATA=//p' $$($(GO) env GOROOT)/lib/time/update.bash > internal/bucket/zone/RELEASE
 
 .PHONY: plots
-plots: ## draw docs/algorithms-*.svg, what each algorithm admits of a burst, and load-*.svg
+plots: ## draw docs/algorithms-*.svg, load-*.svg and leases-*.svg: what limits admit, and how fast
 	$(GO) run ./integration/plots docs
 
 .PHONY: screens
