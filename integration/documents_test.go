@@ -48,7 +48,7 @@ func blocks(t testing.TB, page, language string) []string {
 // Every limits file in the documentation loads.
 func TestDocumentedLimitsLoad(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/algorithms.md", "docs/limits.md", "docs/envoy.md", "docs/forward-auth.md", "docs/steer.md", "docs/cookbook.md", "docs/testing.md"} {
+	for _, page := range []string{"README.md", "docs/algorithms.md", "docs/limits.md", "docs/leases.md", "docs/envoy.md", "docs/forward-auth.md", "docs/steer.md", "docs/cookbook.md", "docs/testing.md"} {
 		t.Run(page, func(t *testing.T) {
 			seen := 0
 			for _, text := range blocks(t, page, "yaml") {
@@ -121,6 +121,22 @@ func TestLimitsPageShowsCheck(t *testing.T) {
 	}
 }
 
+// check says what a lease costs, as the page about leases shows.
+func TestLeasesPageShowsCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "limits"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "limits"), "api.yaml", blockFrom(t, "docs/leases.md", "yaml", "domain: api"))
+	cmd := exec.Command(binary, "check", "limits")
+	cmd.Dir, cmd.Env = dir, cleanEnv()
+	got, err := cmd.CombinedOutput()
+	if want := blockFrom(t, "docs/leases.md", "console", "$ ratelimitd check limits\n"); err != nil || "$ ratelimitd check limits\n"+string(got) != want {
+		t.Errorf("check prints\n%s%v\nthe page shows\n%s", got, err, want)
+	}
+}
+
 // What the page about tokens reserves, it settles, and so does the example.
 func TestDocumentedReservationIsSettled(t *testing.T) {
 	t.Parallel()
@@ -179,7 +195,7 @@ func TestDocumentsAreListed(t *testing.T) {
 func TestPicturesAreEqual(t *testing.T) {
 	t.Parallel()
 	style := regexp.MustCompile("(?s)<style>.*</style>")
-	for _, name := range []string{"overview", "dashboard", "load", "algorithms", "explain", "top", "replay"} {
+	for _, name := range []string{"overview", "dashboard", "load", "leases", "algorithms", "explain", "top", "replay"} {
 		light := style.ReplaceAllString(readPage(t, "docs/"+name+"-light.svg"), "")
 		dark := style.ReplaceAllString(readPage(t, "docs/"+name+"-dark.svg"), "")
 		if light != dark {

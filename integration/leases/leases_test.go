@@ -2,10 +2,14 @@ package leases
 
 import (
 	"fmt"
+	"math"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/soaktest"
 )
 
 func run(t *testing.T, l Load) Outcome {
@@ -41,5 +45,29 @@ func TestLittleIsLost(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The page about leases shows what is simulated.
+func TestTableIsSimulated(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/leases.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Fleets() {
+		if f.Offered > soaktest.Long(100_000, math.MaxInt) {
+			continue
+		}
+		t.Run(fmt.Sprint(f.Offered, f.Clients, f.Lease), func(t *testing.T) {
+			t.Parallel()
+			row, err := f.Row()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(page), row+"\n") {
+				t.Errorf("docs/leases.md does not show\n%s", row)
+			}
+		})
 	}
 }
