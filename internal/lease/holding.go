@@ -250,7 +250,7 @@ func (h *Holding[T]) note(answer Answer[T]) {
 func (h *Holding[T]) Learn(a Ask, answer Answer[T], now Instant) (isGrant bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ended(a, nil)
+	defer h.ended(a, nil) // those who wait find what was learned
 	h.note(answer)
 	units := answer.Charged - answer.Used
 	if answer.Denies && h.waiting.Load() > 0 {
