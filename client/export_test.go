@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/lease"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/lease"
 )
 
 // SetLeaseClock replaces the clocks of leases: the monotonic one, since the client was

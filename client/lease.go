@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/lease"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/lease"
 	"github.com/ratelimitd/ratelimitd/proto/wire"
 )
 

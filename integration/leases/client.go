@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/lease"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/lease"
 )
 
 // client asks as package client does. Its holding repeats of an answer the moment of the

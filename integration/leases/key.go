@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ratelimitd/ratelimitd/internal/bucket"
-	"github.com/ratelimitd/ratelimitd/internal/lease"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/lease"
 )
 
 // Load is what some clients ask of one key. Their requests cost 1.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ratelimitd/ratelimitd/internal/lease"
+	"github.com/ratelimitd/ratelimitd/internal/bucket/lease"
 )
 
 // host stops no timer and keeps what is left.
