@@ -55,7 +55,8 @@
 // Requests travel on one stream for each connection to a daemon. Requests that
 // arrive while others are being sent go together, so that a busy process pays a fraction
 // of a call for each. Where streams do not get through, the client notices and makes a
-// call for each request; it tries a stream again after a minute.
+// call for each request; it tries a stream again after a minute, or after 5 s if one has
+// passed before.
 //
 // A target is anything that grpc.NewClient takes. If it names several daemons, by
 // DNS (dns:///ratelimitd.example:8081) or as a list (a:8081,b:8081), they are asked in

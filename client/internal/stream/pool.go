@@ -27,8 +27,10 @@ import (
 )
 
 const (
-	// refusedFor is how long streams are not tried after they did not get through.
-	refusedFor = time.Minute
+	// refusedFor is how long streams are not tried after they did not get through, and
+	// brieflyRefusedFor if one ever did: then it is likely that a daemon hangs or starts.
+	refusedFor        = time.Minute
+	brieflyRefusedFor = 5 * time.Second
 	// suspectedFor is how long a connection gets no stream after one on which no answer
 	// came in time, while there are others. Otherwise a daemon that hangs would cost
 	// callers their whole timeout again and again, until gRPC notices.
@@ -59,6 +61,8 @@ type Pool struct {
 	// refused is the time until which streams are not tried, in nanoseconds
 	// since made.
 	refused atomic.Int64
+	// isPassed is set once an answer came on a stream.
+	isPassed atomic.Bool
 
 	mu sync.Mutex
 	// suspected has the time at which a connection's stream was given up.
@@ -231,8 +235,12 @@ func (p *Pool) refuse(why string) {
 	if p.isRefused() {
 		return
 	}
-	p.refused.Store(int64(p.age() + refusedFor))
-	p.options.Logger.Info("streams do not pass; each request is a call", slog.String("why", why), slog.Duration("for", refusedFor))
+	length := refusedFor
+	if p.isPassed.Load() {
+		length = brieflyRefusedFor
+	}
+	p.refused.Store(int64(p.age() + length))
+	p.options.Logger.Info("streams do not pass; each request is a call", slog.String("why", why), slog.Duration("for", length))
 }
 
 // suspect keeps new streams off a connection for a while.

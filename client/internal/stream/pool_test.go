@@ -142,6 +142,48 @@ func TestStreamsAreTriedAgainAfterARefusal(t *testing.T) {
 	}
 }
 
+// Where streams have passed, they are soon tried again.
+func TestStreamsAreSoonTriedAgainIfTheyPassedBefore(t *testing.T) {
+	t.Parallel()
+	s, answers := &daemontest.Script{OnTake: allowTake}, new(daemontest.Script)
+	var fails atomic.Bool
+	s.OnStream = func(stream daemontest.Stream) error {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			if fails.Load() {
+				return status.Error(codes.Internal, "it restarts")
+			}
+			if err := answers.Allow(stream, m); err != nil {
+				return err
+			}
+		}
+	}
+	clock := asynctest.NewClock()
+	var log asynctest.Buffer
+	p := connect(t, s.Serve(t), within, clocked(clock), logged(&log))
+	mustAllow(t, p)
+	fails.Store(true)
+	asynctest.Eventually(t, "streams are given up", func() bool {
+		_, _ = ask(t, p, "x")
+		return log.Count("streams do not pass") > 0
+	})
+	fails.Store(false)
+	alone := p.Alone()
+	for _, step := range []struct {
+		passed time.Duration
+		alone  uint64
+	}{{4 * time.Second, 1}, {time.Second, 1}} {
+		clock.Move(step.passed)
+		mustAllow(t, p)
+		if n := p.Alone() - alone; n != step.alone {
+			t.Errorf("%d calls, want %d", n, step.alone)
+		}
+	}
+}
+
 // While another daemon answers on a stream, silence does not mean that streams do
 // not pass.
 func TestSilentDaemonDoesNotEndStreams(t *testing.T) {

@@ -336,6 +336,9 @@ func (s *stream) handOut(data []byte) error {
 func (s *stream) answered(number uint64) *Take {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.answers == 0 {
+		s.pool.isPassed.Store(true)
+	}
 	s.answers++
 	k := s.takes[number]
 	delete(s.takes, number)
