@@ -66,6 +66,31 @@ const (
 
 type canvas struct{ picture.Canvas }
 
+// begin begins a picture of lines over grids.
+func (c *canvas) begin(t theme, height int, title string) {
+	c.Add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, height)
+	c.Add(`  <title id="title">%s</title>`, title)
+	c.Add(`  <style>`)
+	c.Add(`    text { font-family: "Segoe UI", "Helvetica Neue", Helvetica, Arial, sans-serif; font-size: 12px; fill: %s; }`, t.Faint)
+	c.Add(`    .page { fill: %s; }`, t.Page)
+	c.Add(`    .name { font-size: 14px; font-weight: 600; fill: %s; }`, t.Ink)
+	c.Add(`    .end { text-anchor: end; }`)
+	c.Add(`    .middle { text-anchor: middle; }`)
+	c.Add(`    .grid { stroke: %s; fill: none; }`, t.Grid)
+	c.Add(`    .asked { stroke: %s; fill: none; stroke-width: 1.5; stroke-dasharray: 5 4; }`, t.ask)
+	c.Add(`    .line { stroke: %s; fill: none; stroke-width: 2.5; stroke-linejoin: round; }`, t.line)
+	c.Add(`  </style>`)
+	c.Add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
+}
+
+// grid draws a line across a panel, with a label if that is not empty.
+func (c *canvas) grid(x, y, width int, label string) {
+	c.Add(`  <path class="grid" d="M%d %dh%d"/>`, x, y, width)
+	if label != "" {
+		c.Add(`  <text class="end" x="%d" y="%d">%s</text>`, x-6, y+4, label)
+	}
+}
+
 // draw returns a picture of the panels.
 func draw(t theme, panels []panel) string {
 	c := new(canvas)

@@ -54,19 +54,7 @@ func drawLeases(t theme, curves map[bucket.Algorithm][2][]outcome) string {
 		plot       = 144
 	)
 	c := new(canvas)
-	c.Add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, height)
-	c.Add(`  <title id="title">What is admitted, and how many calls daemons get for 1,000 decisions, when up to three times the limit is offered: without a lease and with one of 100 ms.</title>`)
-	c.Add(`  <style>`)
-	c.Add(`    text { font-family: "Segoe UI", "Helvetica Neue", Helvetica, Arial, sans-serif; font-size: 12px; fill: %s; }`, t.Faint)
-	c.Add(`    .page { fill: %s; }`, t.Page)
-	c.Add(`    .name { font-size: 14px; font-weight: 600; fill: %s; }`, t.Ink)
-	c.Add(`    .end { text-anchor: end; }`)
-	c.Add(`    .middle { text-anchor: middle; }`)
-	c.Add(`    .grid { stroke: %s; fill: none; }`, t.Grid)
-	c.Add(`    .asked { stroke: %s; fill: none; stroke-width: 1.5; stroke-dasharray: 5 4; }`, t.ask)
-	c.Add(`    .line { stroke: %s; fill: none; stroke-width: 2.5; stroke-linejoin: round; }`, t.line)
-	c.Add(`  </style>`)
-	c.Add(`  <rect class="page" width="%d" height="%d"/>`, width, height)
+	c.begin(t, height, "What is admitted, and how many calls daemons get for 1,000 decisions, when up to three times the limit is offered: without a lease and with one of 100 ms.")
 	c.Add(`  <path class="line" d="M%d 26h16"/>`, left)
 	c.Add(`  <text x="%d" y="30">lease: 100ms</text>`, left+22)
 	c.Add(`  <path class="asked" d="M%d 26h16"/>`, left+124)
@@ -74,6 +62,12 @@ func drawLeases(t theme, curves map[bucket.Algorithm][2][]outcome) string {
 	c.Add(`  <text class="end" x="%d" y="30">simulated: %d clients share a limit of %d a second</text>`, left+2*columnStep+plotWidth, leaseClients, leaseLimit)
 	for i, a := range leased {
 		x := left + i*columnStep
+		first := func(label string) string { // only the first column has numbers
+			if i > 0 {
+				return ""
+			}
+			return label
+		}
 		c.Add("\n  <!-- %s -->", a)
 		c.Add(`  <text class="name" x="%d" y="66">%s</text>`, x, a)
 		c.Add(`  <text x="%d" y="88">admitted, in times the limit</text>`, x)
@@ -81,9 +75,9 @@ func drawLeases(t theme, curves map[bucket.Algorithm][2][]outcome) string {
 		for n := 0; n <= 3; n++ {
 			upper, lower := admittedAt+120-n*80, callsAt+plot-n*plot/3
 			if n < 2 {
-				c.grid(x, upper, fmt.Sprint(n), i == 0)
+				c.grid(x, upper, plotWidth, first(fmt.Sprint(n)))
 			}
-			c.grid(x, lower, fmt.Sprint(math.Pow10(n)), i == 0)
+			c.grid(x, lower, plotWidth, first(fmt.Sprint(math.Pow10(n))))
 			c.Add(`  <text class="middle" x="%d" y="%d">%d</text>`, x+n*plotWidth/leaseMax, callsAt+plot+16, n)
 		}
 		c.Add(`  <text class="middle" x="%d" y="%d">offered, in times the limit</text>`, x+plotWidth/2, callsAt+plot+36)
@@ -94,14 +88,6 @@ func drawLeases(t theme, curves map[bucket.Algorithm][2][]outcome) string {
 	}
 	c.Add(`</svg>`)
 	return c.String()
-}
-
-// grid draws a line across a panel.
-func (c *canvas) grid(x, y int, label string, showsNumber bool) {
-	c.Add(`  <path class="grid" d="M%d %dh%d"/>`, x, y, plotWidth)
-	if showsNumber {
-		c.Add(`  <text class="end" x="%d" y="%d">%s</text>`, x-6, y+4, label)
-	}
 }
 
 // outcomes returns the path of a curve.

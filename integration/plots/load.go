@@ -54,19 +54,7 @@ const (
 // drawLoads returns a picture of latency against load.
 func drawLoads(t theme) string {
 	c := new(canvas)
-	c.Add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, width, loadHeight)
-	c.Add(`  <title id="title">Latency at 1,000 to 25,000 requests a second, median and 99th percentile, in memory and on Redis, beside a gRPC server that decides nothing.</title>`)
-	c.Add(`  <style>`)
-	c.Add(`    text { font-family: "Segoe UI", "Helvetica Neue", Helvetica, Arial, sans-serif; font-size: 12px; fill: %s; }`, t.Faint)
-	c.Add(`    .page { fill: %s; }`, t.Page)
-	c.Add(`    .name { font-size: 14px; font-weight: 600; fill: %s; }`, t.Ink)
-	c.Add(`    .end { text-anchor: end; }`)
-	c.Add(`    .middle { text-anchor: middle; }`)
-	c.Add(`    .grid { stroke: %s; fill: none; }`, t.Grid)
-	c.Add(`    .asked { stroke: %s; fill: none; stroke-width: 1.5; stroke-dasharray: 5 4; }`, t.ask)
-	c.Add(`    .line { stroke: %s; fill: none; stroke-width: 2.5; stroke-linejoin: round; }`, t.line)
-	c.Add(`  </style>`)
-	c.Add(`  <rect class="page" width="%d" height="%d"/>`, width, loadHeight)
+	c.begin(t, loadHeight, "Latency at 1,000 to 25,000 requests a second, median and 99th percentile, in memory and on Redis, beside a gRPC server that decides nothing.")
 	for i, l := range loads {
 		x, bottom := left+6+i*loadStep, loadTop+loadPlot
 		c.Add("\n  <!-- %s -->", l.title)
@@ -76,9 +64,7 @@ func drawLoads(t theme) string {
 		c.Add(`  <path class="asked" d="M%d 44h16"/>`, x+104)
 		c.Add(`  <text x="%d" y="48">gRPC without deciding</text>`, x+126)
 		for n, label := range []string{"0.1 ms", "1 ms", "10 ms", "100 ms"} {
-			y := bottom - n*loadPlot/3
-			c.Add(`  <path class="grid" d="M%d %dh%d"/>`, x, y, loadWidth)
-			c.Add(`  <text class="end" x="%d" y="%d">%s</text>`, x-6, y+4, label)
+			c.grid(x, bottom-n*loadPlot/3, loadWidth, label)
 		}
 		for n := 0; n <= loadMaxDemand; n += 5000 {
 			c.Add(`  <text class="middle" x="%d" y="%d">%d</text>`, x+n*loadWidth/loadMaxDemand, bottom+16, n)
