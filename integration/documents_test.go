@@ -121,22 +121,6 @@ func TestLimitsPageShowsCheck(t *testing.T) {
 	}
 }
 
-// check says what a lease costs, as the page about leases shows.
-func TestLeasesPageShowsCheck(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "limits"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "limits"), "api.yaml", blockFrom(t, "docs/leases.md", "yaml", "domain: api"))
-	cmd := exec.Command(binary, "check", "limits")
-	cmd.Dir, cmd.Env = dir, cleanEnv()
-	got, err := cmd.CombinedOutput()
-	if want := blockFrom(t, "docs/leases.md", "console", "$ ratelimitd check limits\n"); err != nil || "$ ratelimitd check limits\n"+string(got) != want {
-		t.Errorf("check prints\n%s%v\nthe page shows\n%s", got, err, want)
-	}
-}
-
 // What the page about tokens reserves, it settles, and so does the example.
 func TestDocumentedReservationIsSettled(t *testing.T) {
 	t.Parallel()

@@ -14,17 +14,17 @@ import (
 	"github.com/ratelimitd/ratelimitd/internal/bucket/asynctest"
 )
 
-// readmeCommand returns the output of a command as the README shows it.
-func readmeCommand(t testing.TB, command string) string {
+// commandOutput returns the output of a command as a page shows it.
+func commandOutput(t testing.TB, page, command string) string {
 	t.Helper()
-	for _, text := range blocks(t, "README.md", "console") {
+	for _, text := range blocks(t, page, "console") {
 		for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
 			if name, output, _ := strings.Cut(part, "\n"); name == command {
 				return strings.TrimSuffix(output, "\n") + "\n"
 			}
 		}
 	}
-	t.Fatalf("README.md does not show %q", command)
+	t.Fatalf("%s does not show %q", page, command)
 	return ""
 }
 
@@ -76,7 +76,7 @@ func TestReadmeShowsMakeRun(t *testing.T) {
 		printed, err = os.ReadFile(out)
 		return err == nil && strings.Contains(string(printed), "/rlconfig\n")
 	})
-	if shown := readmeCommand(t, "make run"); !shortened(shown, string(printed)) {
+	if shown := commandOutput(t, "README.md", "make run"); !shortened(shown, string(printed)) {
 		t.Errorf("make run prints\n%s\nREADME.md shows\n%s", printed, shown)
 	}
 }
@@ -88,7 +88,7 @@ func TestReadmeShowsMakeTest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(readmeCommand(t, "make test")) {
+	for line := range strings.Lines(commandOutput(t, "README.md", "make test")) {
 		if fields := strings.Fields(line); fields[0] == "ok" {
 			name, ok := strings.CutPrefix(fields[1], "github.com/ratelimitd/ratelimitd/")
 			if tests, err := filepath.Glob(filepath.Join("..", name, "*_test.go")); !ok || err != nil || len(tests) == 0 {
@@ -100,19 +100,21 @@ func TestReadmeShowsMakeTest(t *testing.T) {
 	}
 }
 
-// check prints the output in the README beside the limits.
-func TestReadmeShowsCheck(t *testing.T) {
+// check prints the output that a page has beside its limits.
+func TestPagesShowCheck(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "limits"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "limits"), "api.yaml", blockFrom(t, "README.md", "yaml", "domain:"))
-	cmd := exec.Command(binary, "check", "limits")
-	cmd.Dir, cmd.Env = dir, cleanEnv()
-	out, err := cmd.CombinedOutput()
-	if shown := readmeCommand(t, "ratelimitd check limits"); err != nil || string(out) != shown {
-		t.Errorf("check prints, %v,\n%s\nREADME.md shows\n%s", err, out, shown)
+	for page, limits := range map[string]string{"README.md": "domain:", "docs/leases.md": "domain: api"} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "limits"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "limits"), "api.yaml", blockFrom(t, page, "yaml", limits))
+		cmd := exec.Command(binary, "check", "limits")
+		cmd.Dir, cmd.Env = dir, cleanEnv()
+		out, err := cmd.CombinedOutput()
+		if shown := commandOutput(t, page, "ratelimitd check limits"); err != nil || string(out) != shown {
+			t.Errorf("check prints, %v,\n%s\n%s shows\n%s", err, out, page, shown)
+		}
 	}
 }
 
