@@ -202,19 +202,22 @@ func TestBillsExpire(t *testing.T) {
 		o := options(redisconn.Single, addr)
 		s := open(t, o)
 		x := hit(newLimit(t, bucket.Spec{Algorithm: a, Requests: 100, Period: time.Minute}), "a", 50)
-		bill := func() (ttl time.Duration, is bool) {
-			for key, left := range redistest.Keys(t, c, o.Prefix) {
+		bill := func() (end time.Time, is bool) {
+			for key, end := range redistest.Keys(t, c, o.Prefix) {
 				if strings.HasSuffix(key, "~"+"one") {
-					return left, true
+					return end, true
 				}
 			}
-			return 0, false
+			return time.Time{}, false
 		}
+		began := redistest.Now(t, c)
 		check := func(step string) {
 			t.Helper()
-			if ttl, is := bill(); !is || ttl > reserved.Lasts+50*time.Millisecond || ttl < reserved.Lasts-10*time.Second {
-				t.Errorf("%s, %s: the bill is there: %v, and lives for %v", a, step, is, ttl)
+			end, is := bill()
+			if !is {
+				t.Fatalf("%s, %s: there is no bill", a, step)
 			}
+			wantEnd(t, c, fmt.Sprintf("%s, %s: the bill", a, step), end, began, reserved.Lasts)
 		}
 		buckettest.Reserve(t, s, reserved.ID, x)
 		check("a take")

@@ -177,18 +177,33 @@ func Client(t testing.TB, addr string) *redis.Client {
 	return c
 }
 
-// Keys returns the keys of a prefix with how long each has to live.
-func Keys(t testing.TB, c *redis.Client, prefix string) map[string]time.Duration {
+// Now returns the time by a server's clock.
+func Now(t testing.TB, c *redis.Client) time.Time {
+	t.Helper()
+	now, err := c.Time(context.Background()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+// Keys returns the keys of a prefix with when each expires by the server's clock; a key
+// that stays for good has the zero time.
+func Keys(t testing.TB, c *redis.Client, prefix string) map[string]time.Time {
 	t.Helper()
 	ctx := context.Background()
-	keys := make(map[string]time.Duration)
+	keys := make(map[string]time.Time)
 	scan := c.Scan(ctx, 0, prefix+"*", 1000).Iterator()
 	for scan.Next(ctx) {
-		ttl, err := c.PTTL(ctx, scan.Val()).Result()
-		if err != nil {
+		at, err := c.PExpireTime(ctx, scan.Val()).Result()
+		switch {
+		case err != nil:
 			t.Fatal(err)
+		case at > 0:
+			keys[scan.Val()] = time.UnixMilli(at.Milliseconds())
+		case at == -1:
+			keys[scan.Val()] = time.Time{}
 		}
-		keys[scan.Val()] = ttl
 	}
 	if err := scan.Err(); err != nil {
 		t.Fatal(err)

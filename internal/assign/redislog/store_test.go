@@ -355,10 +355,10 @@ func TestOnlyWhatIsMeantToStayHasNoExpiry(t *testing.T) {
 		assigntest.Apply(t, startLoaded(t, c, redislog.Options{Every: often}), plans(100, "p")...)
 		n := 0
 		for _, address := range c.Addresses {
-			for key, ttl := range redistest.Keys(t, redistest.Client(t, address), c.Prefix) {
+			for key, end := range redistest.Keys(t, redistest.Client(t, address), c.Prefix) {
 				n++
 				if key != c.Prefix+"{~assign}~assigned" && key != c.Prefix+"{~assign}~changes" {
-					t.Errorf("%s lives for %s", key, ttl)
+					t.Errorf("%s expires at %s", key, end)
 				}
 			}
 		}
