@@ -64,7 +64,7 @@ func TestSlotOfALateReply(t *testing.T) {
 			r := newRig(t, slowly)
 			l := slots(t, mode)
 			r.proxy.Hold("evalsha")
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // of which the last fifth is for the answer
 			defer cancel()
 			if o := r.take(ctx, by(l, "a", "one", 1)); !o.degraded() || o.decisions[0].Allowed() != (mode == bucket.FailAllow) {
 				t.Fatalf("the take gets %+v, %v", o.decisions, o.err)
