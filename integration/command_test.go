@@ -188,7 +188,9 @@ func TestHealthCommandAsksTheDaemon(t *testing.T) {
 // without a token.
 func TestADenialNamesACommandThatExplainsIt(t *testing.T) {
 	t.Parallel()
-	d := start(t, "--limits-path", "../deploy/limits")
+	dir := t.TempDir()
+	write(t, dir, "api.yaml", "domain: api\ndescriptors: [{key: user, rate_limit: {algorithm: token_bucket, requests: 10, period: 10h}}]\n")
+	d := start(t, "--limits-path", dir)
 	env := []string{"RATELIMITD_GRPC_ADDRESS=" + d.grpc, "RATELIMITD_ADMIN_ADDRESS=" + d.admin}
 	out, _, code := commandEnv(t, env, "take", "--domain", "api", "--count", "11", "user=alice")
 	_, why, found := strings.Cut(out, "\nwhy: ratelimitd ")
@@ -201,7 +203,7 @@ func TestADenialNamesACommandThatExplainsIt(t *testing.T) {
 			t.Errorf("%s exits with %d: %s%s", args, code, out, stderr)
 		}
 	}
-	if out, _, _ := commandEnv(t, env, strings.Fields(why)...); !strings.HasPrefix(out, "It would be denied: the limit without a name of user=alice (10 at once, then one every 6s) has 0 left") {
+	if out, _, _ := commandEnv(t, env, strings.Fields(why)...); !strings.HasPrefix(out, "It would be denied: the limit without a name of user=alice (10 at once, then one an hour) has 0 left") {
 		t.Errorf("%s says %s", why, out)
 	}
 	if _, stderr, code := commandEnv(t, env, "reset", "--domain", "api", "user=alice"); code != 1 || !strings.Contains(stderr, "no token was given") {

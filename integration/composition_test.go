@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -159,10 +160,19 @@ func TestCompositionsEnvoyLimits(t *testing.T) {
 	ports := freePorts(t, append(pairs, "address: 0.0.0.0", "address: 127.0.0.1")...)
 	e := startEnvoy(t, patientExample(t, "compose", ports))
 	asynctest.Eventually(t, "Envoy knows who is ready", func() bool { return e.stat("cluster.ratelimitd.membership_healthy") == 2 })
-	run(t, commands(comment(t, "deploy/compose.yaml")), ports)
-	// The configuration's own comment shows the same; Bob has no more.
-	own := strings.ReplaceAll(comment(t, "deploy/envoy/compose/envoy.yaml"), "bob", "carol")
-	run(t, commands(own), ports)
+	for _, file := range []string{"deploy/compose.yaml", "deploy/envoy/compose/envoy.yaml"} {
+		var wrong []string
+		// A user gains a request in 6 s, for which a slow machine may stand still.
+		for try := range 3 {
+			user := fmt.Sprint(filepath.Base(file), try)
+			if wrong = surprises(t, commands(strings.ReplaceAll(comment(t, file), "bob", user)), ports); len(wrong) == 0 {
+				break
+			}
+		}
+		for _, w := range wrong {
+			t.Error(w)
+		}
+	}
 }
 
 func checkDaemon(t *testing.T, c composition, s composeService) {

@@ -58,16 +58,8 @@ func comment(t testing.TB, file string) string {
 	return b.String()
 }
 
-// run runs the commands in turn and checks their output. The replacer puts in
+// surprises runs the commands in turn and returns unexpected output. The replacer puts in
 // the ports.
-func run(t testing.TB, all []shown, ports *strings.Replacer) {
-	t.Helper()
-	for _, wrong := range surprises(t, all, ports) {
-		t.Error(wrong)
-	}
-}
-
-// surprises runs the commands and returns unexpected output.
 func surprises(t testing.TB, all []shown, ports *strings.Replacer) (wrong []string) {
 	t.Helper()
 	if len(all) == 0 {

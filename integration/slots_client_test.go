@@ -50,10 +50,11 @@ func slotOf(tenant string) client.Request {
 	return client.Request{Domain: "all", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E("tenant", tenant)}, HolderKey: "request"}}}
 }
 
-// slotStores are the stores of daemons that limit slots, with a hold.
-func slotStores(t *testing.T, hold string) map[string][]string {
+// slotStores are the stores of daemons that limit slots, with a hold for which no machine
+// stands still.
+func slotStores(t *testing.T) map[string][]string {
 	dir := t.TempDir()
-	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, hold))
+	write(t, dir, "all.yaml", fmt.Sprintf(slotsLimits, "9s"))
 	return map[string][]string{
 		"memory":  {"--limits-path", dir},
 		"redis":   append(redisFlags("single", redistest.Single(t)), "--limits-path", dir),
@@ -75,12 +76,12 @@ func newClient(t *testing.T, target string) *client.Client {
 // daemon he may run on behind a connection that was cut.
 func TestSlotsOfAKilledClient(t *testing.T) {
 	t.Parallel()
-	for way, of := range map[string]struct{ tenant, hold string }{
-		"renewed on a stream": {"x", "3s"},
+	for way, tenant := range map[string]string{
+		"renewed on a stream": "x",
 		// Takes that are too long for a stream are calls of their own.
-		"renewed in calls": {strings.Repeat("x", 17<<10), "3s"},
+		"renewed in calls": strings.Repeat("x", 17<<10),
 	} {
-		for store, flags := range slotStores(t, of.hold) {
+		for store, flags := range slotStores(t) {
 			if store == "cluster" && way != "renewed on a stream" {
 				continue // one suffices
 			}
@@ -88,7 +89,7 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 				t.Parallel()
 				d := start(t, flags...)
 				holder := exec.Command(os.Args[0])
-				holder.Env = append(cleanEnv(), holdAt+"="+d.grpc, holdTenant+"="+of.tenant)
+				holder.Env = append(cleanEnv(), holdAt+"="+d.grpc, holdTenant+"="+tenant)
 				out, err := holder.StdoutPipe()
 				if err != nil {
 					t.Fatal(err)
@@ -101,8 +102,8 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 				}
 				c := newClient(t, d.grpc)
 				for range 3 { // for longer than a hold
-					time.Sleep(1500 * time.Millisecond)
-					if s, _, err := c.TryAcquire(t.Context(), slotOf(of.tenant)); s != nil || err != nil {
+					time.Sleep(4 * time.Second)
+					if s, _, err := c.TryAcquire(t.Context(), slotOf(tenant)); s != nil || err != nil {
 						t.Fatalf("a slot is free while the client lives: %v, %v", s, err)
 					}
 				}
@@ -113,7 +114,7 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 				asynctest.Eventually(t, "all slots are free", func() bool {
 					var got []*client.Slot
 					for range slots {
-						if s, _, err := c.TryAcquire(t.Context(), slotOf(of.tenant)); err == nil && s != nil {
+						if s, _, err := c.TryAcquire(t.Context(), slotOf(tenant)); err == nil && s != nil {
 							got = append(got, s)
 						}
 					}
@@ -131,7 +132,7 @@ func TestSlotsOfAKilledClient(t *testing.T) {
 // keeps its slot, and no more than the limit work at once.
 func TestSlotsWhileDaemonsRestart(t *testing.T) {
 	t.Parallel()
-	flags := slotStores(t, "4s")["redis"]
+	flags := slotStores(t)["redis"]
 	daemons := []*daemon{start(t, flags...), start(t, flags...)}
 	at := []string{daemons[0].grpc, daemons[1].grpc}
 	target := strings.Join(at, ",")
@@ -157,7 +158,7 @@ func TestSlotsWhileDaemonsRestart(t *testing.T) {
 					}
 					pause := time.Millisecond
 					if n%10 == 0 {
-						pause = 5 * time.Second // longer than the hold
+						pause = 10 * time.Second // longer than the hold
 						long.Add(1)
 					}
 					select {
