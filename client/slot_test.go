@@ -67,7 +67,7 @@ func next(t *testing.T, all <-chan *ratelimitv1.NumberedTake, slot *client.Slot)
 // in the end.
 func TestSlotIsRenewed(t *testing.T) {
 	t.Parallel()
-	const hold = 4 * time.Second // a shorter one may lapse on a busy machine
+	const hold = 12 * time.Second // a shorter one may lapse on a busy machine
 	all := make(chan *ratelimitv1.NumberedTake, 100)
 	s := new(daemontest.Script)
 	var asks atomic.Int32
@@ -205,15 +205,14 @@ func TestSlotWhoseDaemonIsSilent(t *testing.T) {
 				}
 				return after
 			})
-			c := connect(t, s.Serve(t), client.Timeout(4*time.Second), client.OnFailure(client.FailError()))
-			began := time.Now()
+			c := connect(t, s.Serve(t), client.Timeout(time.Minute), client.OnFailure(client.FailError()))
 			slot, err := c.Acquire(within(t), job)
 			if err != nil {
 				t.Fatal(err)
 			}
 			select {
 			case <-slot.Lost():
-			case <-time.After(time.Until(began.Add(hold + time.Second))):
+			case <-time.After(time.Minute / 2): // before the answer that it waits for is too late
 				t.Errorf("the hold has ended, and it has the error %v", slot.Err())
 			}
 		})
