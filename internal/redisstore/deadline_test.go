@@ -18,8 +18,8 @@ func TestCallersWaitForAPartOfTheirTime(t *testing.T) {
 		size                 int
 		timeout, given, wait time.Duration
 	}{
-		{"a deadline, batches", 1000, time.Minute, 3 * time.Second, 2400 * time.Millisecond},
-		{"a deadline, each alone", 1, time.Minute, 3 * time.Second, 2400 * time.Millisecond},
+		{"a deadline, batches", 1000, time.Minute, 20 * time.Second, 16 * time.Second},
+		{"a deadline, each alone", 1, time.Minute, 20 * time.Second, 16 * time.Second},
 		{"a late deadline, batches", 1000, time.Second, time.Minute, time.Second},
 		{"a late deadline, each alone", 1, time.Second, time.Minute, time.Second},
 	} {
