@@ -49,7 +49,7 @@ func checkSeen(t *testing.T, all []seen, specs []bucket.Spec) {
 func TestLeasesAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	specs := []bucket.Spec{
-		{Algorithm: bucket.TokenBucket, Requests: 2000, Period: time.Second, Burst: 400, Lease: 20 * time.Millisecond},
+		{Algorithm: bucket.TokenBucket, Requests: 400, Period: time.Second, Lease: 100 * time.Millisecond},
 		{Algorithm: bucket.SlidingWindow, Requests: 1000, Period: time.Second, Lease: 50 * time.Millisecond},
 		{Algorithm: bucket.FixedWindow, Requests: 1000, Period: time.Second, Lease: 100 * time.Millisecond},
 	}
