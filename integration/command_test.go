@@ -420,8 +420,8 @@ func TestChangedLimitsFilesAreLoaded(t *testing.T) {
 	}
 	// The error is logged a moment before it is shown.
 	asynctest.Eventually(t, "/rlconfig shows the error, and the limits in force", func() bool {
-		_, body := get(t, "http://"+d.admin+"/rlconfig")
-		return strings.Contains(body, "30 requests a year") && strings.Contains(body, "#   "+filepath.Join(dir, "api.yaml")+":2:14: descriptors: ")
+		status, body := get(t, "http://"+d.admin+"/rlconfig")
+		return status == 200 && strings.Contains(body, "30 requests a year") && strings.Contains(body, "#   "+filepath.Join(dir, "api.yaml")+":2:14: descriptors: ")
 	})
 
 	write(t, dir, "api.yaml", strings.Replace(limitsOf3, "requests: 3", "requests: 31", 1))
