@@ -265,9 +265,10 @@ func (p *Pool) drop(s *stream) {
 	}
 }
 
-// add lets a stream get takes. It returns false if its connection has a stream already or
-// is suspected. Streams on older connections to the same daemon retire: the daemon asked
-// the client to leave those.
+// add lets one more stream get takes. It returns false if its connection has a stream
+// already or is suspected, or if there is no other by now: the next take opens the first
+// one, unless streams have been refused. Streams on older connections to the same daemon
+// retire: the daemon asked the client to leave those.
 func (p *Pool) add(s *stream) (isNew bool) {
 	at := s.place()
 	var replaced []*stream
@@ -276,8 +277,13 @@ func (p *Pool) add(s *stream) (isNew bool) {
 		p.mu.Unlock()
 		return false
 	}
+	others := *p.streams.Load()
+	if len(others) == 0 {
+		p.mu.Unlock()
+		return false
+	}
 	streams := []*stream{s}
-	for _, other := range *p.streams.Load() {
+	for _, other := range others {
 		switch place := other.place(); {
 		case place == at || place == connection{}:
 			p.mu.Unlock()
