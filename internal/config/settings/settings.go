@@ -332,7 +332,7 @@ type Decisions struct {
 	// PerSubject is the most lines per second for one subject, and BytesPerSecond the
 	// most bytes for all, at least MinBytesPerSecond; 0 means no bound.
 	PerSubject     int `default:"10" min:"0" max:"1000000" help:"lines a second for one subject"`
-	BytesPerSecond int `default:"8388608" min:"0" max:"1099511627776" help:"bytes of lines a second"`
+	BytesPerSecond int `default:"8388608" min:"0" max:"1073741824" help:"bytes of lines a second"`
 	// Values is whether values of descriptors are kept or hashed, the latter with the
 	// key in HashKeyFile.
 	Values      Values `default:"keep" of:"keep|hash" help:"keep values, or hash them"`

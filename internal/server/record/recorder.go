@@ -29,7 +29,7 @@ type Options struct {
 	// those that were allowed and of all others.
 	Allowed, Denied float64
 	// PerSubject is how many lines a second there are for one subject at most, and
-	// BytesPerSecond how many bytes for all; 0 is no bound.
+	// BytesPerSecond how many bytes for all, both below 2^32; 0 is no bound.
 	PerSubject, BytesPerSecond int
 	// HashKey, if not empty, makes lines hold the HMAC with this key instead of each
 	// value.
@@ -52,7 +52,7 @@ type Recorder struct {
 
 // New returns a recorder.
 func New(o Options) *Recorder {
-	r := &Recorder{Options: o, subjects: newSubjects(o.PerSubject), rate: rate{max: int64(o.BytesPerSecond)}}
+	r := &Recorder{Options: o, subjects: newSubjects(o.PerSubject), rate: rate{max: uint64(o.BytesPerSecond)}}
 	if r.LeftOut == nil {
 		r.LeftOut = new(atomic.Int64)
 	}
@@ -87,7 +87,7 @@ func (r *Recorder) Record(q *Request) {
 		return
 	}
 	now := r.Now()
-	if r.rate.isSpent(now) || !r.subjects.admit(now, q) {
+	if !r.subjects.admit(now, q) {
 		r.thin()
 		return
 	}
@@ -95,7 +95,7 @@ func (r *Recorder) Record(q *Request) {
 	defer s.release(&r.scratch)
 	at := s.fill(q, now)
 	s.text = append(s.line.AppendJSON(s.text[:0]), '\n')
-	if !r.rate.admit(now, int64(len(s.text))) {
+	if !r.rate.admit(now, len(s.text)) {
 		r.thin()
 		return
 	}
