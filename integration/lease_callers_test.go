@@ -25,12 +25,17 @@ import (
 const leaseJob = "RATELIMITD_TEST_LEASE_JOB"
 
 type job struct {
-	Target string
-	Keys   []string // each asked by some goroutines
-	// Rate is how many decisions a second to ask for of each key, and Then from the moment
-	// Jump on, in microseconds.
-	Rate, Then int
-	Jump       int64
+	Target  string
+	Demands []demand
+	// Start is when the demands' first tenths of a second begin, in microseconds.
+	Start int64
+}
+
+// demand is for one key, by some goroutines. Rates are how many decisions a second are
+// asked for in each tenth of a second, in turn.
+type demand struct {
+	Key   string
+	Rates []int
 }
 
 const (
@@ -55,9 +60,9 @@ func leaseIfTold() bool {
 	}
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for i, key := range j.Keys {
+	for i, d := range j.Demands {
 		for range leaseGoroutines {
-			running.Go(func() { j.ask(ctx, c, byte(i), key) })
+			running.Go(func() { j.ask(ctx, c, byte(i), d) })
 		}
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
@@ -69,16 +74,14 @@ func leaseIfTold() bool {
 }
 
 // ask asks for one key, in bursts at random moments: leases are used late too.
-func (j *job) ask(ctx context.Context, c *client.Client, index byte, key string) {
-	r := client.Request{Domain: "all", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E(key, "k")}}}}
+func (j *job) ask(ctx context.Context, c *client.Client, index byte, d demand) {
+	r := client.Request{Domain: "all", Descriptors: []client.Descriptor{{Entries: []client.Entry{client.E(d.Key, "k")}}}}
 	var records []byte
 	for last := time.Now(); ctx.Err() == nil; {
 		time.Sleep(rand.N(20 * time.Millisecond))
-		now, rate := time.Now(), j.Rate
-		if j.Jump != 0 && now.UnixMicro() >= j.Jump {
-			rate = j.Then
-		}
-		owed := min(now.Sub(last), 100*time.Millisecond).Seconds() * float64(rate) / leaseGoroutines
+		now := time.Now()
+		tenths := int((now.UnixMicro() - j.Start) / 100_000)
+		owed := min(now.Sub(last), 100*time.Millisecond).Seconds() * float64(d.Rates[tenths%len(d.Rates)]) / leaseGoroutines
 		for last = now; owed > rand.Float64() && ctx.Err() == nil; owed-- {
 			asked := time.Now().UnixMicro()
 			got, err := c.Take(ctx, r)
