@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -559,11 +560,10 @@ func TestWhoWaitsWhenNothingIsLeftIsDenied(t *testing.T) {
 	t.Parallel()
 	l := newLender(long)
 	c, k := borrower(t, l)
-	isLast := false
 	l.setAnswer(func(*ratelimitv1.TakeRequest) *ratelimitv1.TakeResponse {
 		k.pass(1, 1)
 		answer := daemontest.Denied(time.Nanosecond)
-		if isLast = !isLast; isLast {
+		if rand.N(2) == 0 { // not in turns, or those who wait may meet the same of both each time
 			answer = &ratelimitv1.TakeResponse{Allowed: true, Limits: []*ratelimitv1.Limit{{
 				Allowed: true, Algorithm: ratelimitv1.Algorithm_ALGORITHM_TOKEN_BUCKET, Requests: 10, Period: durationpb.New(time.Second),
 			}}}
