@@ -29,7 +29,7 @@ type balanced struct {
 }
 
 // balancer is an address where nothing else listens: at 127.0.0.1 a client would find
-// the nodes by their ports alone.
+// the nodes by their ports alone. Nothing listens there at the ports that are announced.
 const balancer = "127.0.0.2"
 
 // startBalanced starts a cluster of nodes with these arguments.
@@ -37,7 +37,7 @@ func startBalanced(t testing.TB, args ...string) *balanced {
 	t.Helper()
 	b := &balanced{t: t, cluster: redistest.StartCluster(t, 0, args...)}
 	for _, m := range b.cluster.Masters {
-		listener, err := net.Listen("tcp", balancer+":0")
+		listener, err := net.Listen("tcp", net.JoinHostPort(balancer, strconv.Itoa(redistest.FreePort(t))))
 		if err != nil {
 			t.Skipf("this machine has no second loopback address: %v", err)
 		}
