@@ -33,17 +33,18 @@ type rig struct {
 	limit *bucket.Limit // of 9 a day
 	late  chan *pipe.Request
 	seed  maphash.Seed
+	run   uint64 // begins its keys, which no other run has
 	close func()
 }
 
 // newRig returns a rig whose server has answered once.
 func newRig(t *testing.T, timeout time.Duration, bounds pipe.Bounds, metrics prometheus.Registerer) *rig {
 	t.Helper()
-	r := &rig{t: t, late: make(chan *pipe.Request, 1), seed: maphash.MakeSeed()}
+	r := &rig{t: t, late: make(chan *pipe.Request, 1), seed: maphash.MakeSeed(), run: rand.Uint64()}
 	r.limit = buckettest.NewLimit(t, bucket.Spec{Algorithm: bucket.SlidingWindow, Requests: 9, Period: 24 * time.Hour})
 	r.proxy = redistest.StartProxy(t, redistest.Single(t))
 	conn, err := redisconn.New(redisconn.Options{
-		Mode: redisconn.Single, Addresses: []string{r.proxy.Addr()}, Prefix: fmt.Sprintf("pipe-%x", rand.Uint64()), Timeout: timeout, Script: script.Source,
+		Mode: redisconn.Single, Addresses: []string{r.proxy.Addr()}, Timeout: timeout, Script: script.Source,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func newRig(t *testing.T, timeout time.Duration, bounds pipe.Bounds, metrics pro
 func (r *rig) request(key string) *pipe.Request {
 	q := pipe.NewRequest()
 	q.Mode = script.Take
-	q.Hits = []bucket.Hit{buckettest.Hit(r.limit, key, 1)}
+	q.Hits = []bucket.Hit{buckettest.Hit(r.limit, fmt.Sprint(r.run, " ", key), 1)}
 	q.Hashes = []uint64{maphash.Bytes(r.seed, q.Hits[0].Key)}
 	q.Decisions = make([]bucket.Decision, 1)
 	return q
