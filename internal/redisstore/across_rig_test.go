@@ -68,7 +68,7 @@ func newAcrossRig(t testing.TB, mode bucket.FailureMode, change ...func(*testOpt
 // findUsers finds four users of different hash tags.
 func (r *acrossRig) findUsers(o testOptions) {
 	r.t.Helper()
-	l := newLimit(r.t, bucket.Spec{Name: "finding", Algorithm: bucket.FixedWindow, Requests: 1, Period: time.Minute})
+	l := newLimit(r.t, bucket.Spec{Name: "finding", Algorithm: bucket.FixedWindow, Requests: 1, Period: 24 * time.Hour})
 	var seen []string
 	for i := 0; len(r.users) < 4; i++ {
 		user := fmt.Sprint("user-", i)
