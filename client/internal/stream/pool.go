@@ -273,12 +273,8 @@ func (p *Pool) add(s *stream) (isNew bool) {
 	at := s.place()
 	var replaced []*stream
 	p.mu.Lock()
-	if since, ok := p.suspected[at]; ok && p.options.Now().Sub(since) < suspectedFor {
-		p.mu.Unlock()
-		return false
-	}
 	others := *p.streams.Load()
-	if len(others) == 0 {
+	if since, ok := p.suspected[at]; len(others) == 0 || ok && p.options.Now().Sub(since) < suspectedFor {
 		p.mu.Unlock()
 		return false
 	}
