@@ -29,7 +29,7 @@ type balanced struct {
 }
 
 // balancer is an address where nothing else listens: at 127.0.0.1 a client would find
-// the nodes by their ports alone. Nothing listens there at the ports that are announced.
+// the nodes by their ports alone. At 127.0.0.1 the ports that are announced are free.
 const balancer = "127.0.0.2"
 
 // startBalanced starts a cluster of nodes with these arguments.
